@@ -1,7 +1,7 @@
 //! The operations of decoders on an opened GPU. They are recorded; [`Gpu::read`] and [`Gpu::finish`] run them.
 //!
-//! `rows`, `attention`, `states` and `experts` have them. Each is one kernel of `shaders/`, or a few. The caller's shapes are checked here, so that a kernel reads and writes
-//! only what belongs to its operands.
+//! `rows`, `attention`, `states` and `experts` have them. Each is one kernel of `shaders/`, or a few. The caller's shapes
+//! are checked here, so that a kernel reads and writes only what belongs to its operands.
 
 mod attention;
 mod experts;
@@ -9,12 +9,10 @@ mod probe;
 mod rows;
 mod states;
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{ops::Range, sync::Arc};
 
 use llmsrv_gguf::TensorType;
+use parking_lot::Mutex;
 
 use crate::{
     Error, Found,
@@ -302,7 +300,7 @@ impl Gpu {
         let bytes = (bytes.max(SMALLEST) as u64)
             .next_power_of_two()
             .min(self.recorder.max_binding());
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         let found = idle.iter().rposition(|region| region.bytes == bytes);
         let found = found.map(|at| idle.swap_remove(at));
         drop(idle);
@@ -475,7 +473,7 @@ impl Tensor {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.push(self.region);
     }
 }

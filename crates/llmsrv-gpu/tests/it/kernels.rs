@@ -1,22 +1,18 @@
 //! Kernels against their twins, bit for bit, with shapes drawn at random.
 
-use std::{
-    sync::{Mutex, MutexGuard, OnceLock},
-    time::Instant,
-};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    Attention, Choice, DeltaRule, Error, Expert, Experts, Function, Gating, Gpu, Kind,
-    MIXTURE_ROWS, Matrix, Pairs, Round, Routing, SelectiveScan, ShortConv, States, StepRow,
-    Stretch, Tensor, Vector, counts,
+    Attention, Choice, DeltaRule, Error, Function, Gpu, Kind, Pairs, Round, SelectiveScan,
+    ShortConv, States, StepRow, Stretch, Tensor, counts,
 };
 use proptest::{prelude::*, test_runner::Config};
 
 use crate::twin::{self, Layout, OfHead};
 
 /// The device of all tests: pipelines are made once.
-fn gpu() -> MutexGuard<'static, Gpu> {
+pub(crate) fn gpu() -> MutexGuard<'static, Gpu> {
     static GPU: OnceLock<Mutex<Gpu>> = OnceLock::new();
     let open = || {
         let choice = Choice {
@@ -34,7 +30,7 @@ fn gpu() -> MutexGuard<'static, Gpu> {
 }
 
 /// Numbers that look random, from -1 to 1.
-fn numbers(seed: u64, n: usize) -> Vec<f32> {
+pub(crate) fn numbers(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
         state ^= state << 13;
@@ -45,14 +41,14 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(n).collect()
 }
 
-fn read(gpu: &mut Gpu, x: &Tensor, n: usize) -> Vec<f32> {
+pub(crate) fn read(gpu: &mut Gpu, x: &Tensor, n: usize) -> Vec<f32> {
     let mut out = vec![0.0; n];
     gpu.read(x, &mut out).unwrap();
     out
 }
 
 /// Equal to the last bit where the device does not fuse, else nearly.
-fn check(gpu: &Gpu, found: &[f32], expected: &[f32]) -> Result<(), TestCaseError> {
+pub(crate) fn check(gpu: &Gpu, found: &[f32], expected: &[f32]) -> Result<(), TestCaseError> {
     prop_assert_eq!(found.len(), expected.len());
     let exact = gpu.device().kind == Kind::Software;
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -63,7 +59,7 @@ fn check(gpu: &Gpu, found: &[f32], expected: &[f32]) -> Result<(), TestCaseError
     Ok(())
 }
 
-fn config(cases: u32) -> Config {
+pub(crate) fn config(cases: u32) -> Config {
     Config {
         cases,
         failure_persistence: None,
@@ -75,7 +71,7 @@ fn config(cases: u32) -> Config {
 type Stored = (Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// The types with kernels, and the order in which these take weights.
-const TYPES: [(TensorType, Layout); 28] = [
+pub(crate) const TYPES: [(TensorType, Layout); 28] = [
     (TensorType::F32, Layout::Values),
     (TensorType::F16, Layout::Values),
     (TensorType::BF16, Layout::Values),
@@ -131,7 +127,7 @@ fn in_pairs_of_64(u: usize) -> [usize; 2] {
 }
 
 /// Weights in blocks of a type; of one that nobody writes here, any bytes with scales around 1.
-fn packed(dtype: TensorType, weights: &[f32]) -> Vec<u8> {
+pub(crate) fn packed(dtype: TensorType, weights: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0; weights.len() / dtype.block_len() * dtype.block_bytes()];
     if llmsrv_kernels::quantize(dtype, weights, &mut bytes).is_ok() {
         return bytes;
@@ -797,397 +793,4 @@ fn no_software_device_without_permission() {
     if let Some(error) = error {
         assert!(error.to_string().contains("computes on the CPU"), "{error}");
     }
-}
-
-/// A mixture of experts as drawn: what the kernels and the twin compute.
-struct Mixture {
-    dtype: TensorType,
-    n_experts: usize,
-    width: usize,
-    hidden: usize,
-    routing: Routing,
-    function: Function,
-    gated: bool,
-    with_bias: bool,
-    selection_bias: Option<Vec<f32>>,
-    scales: Option<Vec<f32>>,
-    seed: u64,
-}
-
-/// One matrix of all experts: as they are packed, their weights, factors and biases.
-struct Stack {
-    packed: Vec<Vec<u8>>,
-    weights: Vec<Vec<f32>>,
-    n_in: usize,
-    biases: Vec<Vec<f32>>,
-}
-
-impl Mixture {
-    fn stack(&self, n_out: usize, n_in: usize, seed: u64) -> Stack {
-        let seeds =
-            (0..self.n_experts as u64).map(|expert| self.seed ^ (seed << 32) ^ (expert << 8));
-        let seeds: Vec<u64> = seeds.collect();
-        let packed = seeds
-            .iter()
-            .map(|seed| packed(self.dtype, &numbers(*seed, n_out * n_in)));
-        let packed: Vec<Vec<u8>> = packed.collect();
-        let unpacked = packed.iter().map(|bytes| {
-            let mut weights = vec![0.0; n_out * n_in];
-            llmsrv_kernels::dequantize(self.dtype, bytes, &mut weights).unwrap();
-            weights
-        });
-        Stack {
-            weights: unpacked.collect(),
-            biases: seeds.iter().map(|seed| numbers(seed ^ 1, n_out)).collect(),
-            packed,
-            n_in,
-        }
-    }
-
-    /// Those of each expert are multiplied with a factor of its own.
-    fn factor(expert: usize) -> f32 {
-        1.0 + expert as f32 / 16.0
-    }
-
-    /// Gates, what they multiply, and the matrices back.
-    fn stacks(&self) -> [Stack; 3] {
-        [
-            self.stack(self.hidden, self.width, 1),
-            self.stack(self.hidden, self.width, 2),
-            self.stack(self.width, self.hidden, 3),
-        ]
-    }
-
-    fn load(&self, gpu: &mut Gpu, stacks: &[Stack; 3]) -> Experts {
-        // The tests' weights lie in pieces of memory, of which one may end between two experts.
-        let mut made = std::iter::repeat_with(|| self.try_load(gpu, stacks));
-        made.by_ref()
-            .take(3)
-            .flatten()
-            .next()
-            .expect("experts in one piece")
-    }
-
-    fn try_load(&self, gpu: &mut Gpu, stacks: &[Stack; 3]) -> Option<Experts> {
-        let codebook = llmsrv_kernels::codebook(self.dtype);
-        let on_device = stacks.each_ref().map(|stack| -> Vec<(Matrix, Vector)> {
-            let each = stack.packed.iter().zip(&stack.biases).enumerate();
-            let each = each.map(|(expert, (bytes, bias))| {
-                let matrix = gpu.matrix(self.dtype, bias.len(), stack.n_in, bytes, &codebook);
-                let matrix = matrix.unwrap().scaled(Mixture::factor(expert));
-                (matrix, gpu.vector(bias).unwrap())
-            });
-            each.collect()
-        });
-        let of = |stack: usize, expert: usize| {
-            let (matrix, bias) = &on_device[stack][expert];
-            (matrix, self.with_bias.then_some(bias))
-        };
-        let experts = (0..self.n_experts).map(|expert| Expert {
-            gate: self.gated.then(|| of(0, expert)),
-            up: of(1, expert),
-            down: of(2, expert),
-        });
-        let experts: Vec<Expert<'_>> = experts.collect();
-        let (bias, scales) = (self.selection_bias.as_deref(), self.scales.as_deref());
-        gpu.experts(&experts, self.routing, self.function, bias, scales)
-            .unwrap()
-    }
-
-    fn product(&self, stack: &Stack, expert: usize, x: &[f32], layout: Layout) -> Vec<f32> {
-        let rows = stack.weights[expert]
-            .chunks(stack.n_in)
-            .zip(&stack.biases[expert]);
-        let each = rows.map(|(weights, bias)| {
-            let product = twin::dot(weights, x, layout) * Mixture::factor(expert);
-            if self.with_bias {
-                product + bias
-            } else {
-                product
-            }
-        });
-        each.collect()
-    }
-
-    /// What the experts of a row give.
-    fn row(&self, stacks: &[Stack; 3], x: &[f32], scores: &[f32], layout: Layout) -> Vec<f32> {
-        let [gates, ups, downs] = stacks;
-        let mut sum = vec![0.0; self.width];
-        for (expert, factor) in twin::choose(scores, self.selection_bias.as_deref(), &self.routing)
-        {
-            let weighed = self.routing.weigh_input;
-            let x: Vec<f32> = x
-                .iter()
-                .map(|x| if weighed { x * factor } else { *x })
-                .collect();
-            let mut hidden = self.product(ups, expert, &x, layout);
-            if self.gated {
-                let gate = self.product(gates, expert, &x, layout);
-                for (up, gate) in hidden.iter_mut().zip(gate) {
-                    *up *= twin::activated(self.function, gate);
-                }
-            } else {
-                for x in &mut hidden {
-                    *x = twin::activated(self.function, *x);
-                }
-            }
-            for (sum, mut y) in sum
-                .iter_mut()
-                .zip(self.product(downs, expert, &hidden, layout))
-            {
-                if let Some(scales) = &self.scales {
-                    y *= scales[expert];
-                }
-                if !weighed {
-                    y *= factor;
-                }
-                *sum += y;
-            }
-        }
-        sum
-    }
-
-    /// Compares what rows get with the twin's, and with what they get alone. With `ties` many scores are equal.
-    fn check(&self, n_rows: usize, layout: Layout, ties: bool) -> Result<(), TestCaseError> {
-        let x = numbers(self.seed ^ 0x11, n_rows * self.width);
-        let scores = numbers(self.seed ^ 0x12, n_rows * self.n_experts).into_iter();
-        let scores = scores.map(|score| {
-            if ties {
-                (score * 2.0).round()
-            } else {
-                score * 4.0
-            }
-        });
-        let scores: Vec<f32> = scores.collect();
-        let stacks = self.stacks();
-        let gpu = &mut *gpu();
-        let experts = self.load(gpu, &stacks);
-        let mut mix = |x: &[f32], scores: &[f32]| {
-            let on_device = gpu.rows(x, self.width).unwrap();
-            let scores = gpu.rows(scores, self.n_experts).unwrap();
-            let waits = counts().waits;
-            let sum = gpu.mixture(&on_device, &scores, &experts).unwrap();
-            assert_eq!(counts().waits, waits, "the host waits for what rows choose");
-            read(gpu, &sum, x.len())
-        };
-        let found = mix(&x, &scores);
-        let of_row = |row: usize| {
-            (
-                &x[row * self.width..][..self.width],
-                &scores[row * self.n_experts..][..self.n_experts],
-            )
-        };
-        let row = n_rows / 2;
-        let alone = mix(of_row(row).0, of_row(row).1);
-        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        prop_assert_eq!(bits(&alone), bits(&found[row * self.width..][..self.width]));
-        let expected =
-            (0..n_rows).flat_map(|row| self.row(&stacks, of_row(row).0, of_row(row).1, layout));
-        let expected: Vec<f32> = expected.collect();
-        check(gpu, &found, &expected)
-    }
-}
-
-proptest! {
-    #![proptest_config(config(96))]
-
-    #[test]
-    fn mixtures_of_experts(
-        (kind, n_rows, gating, seed) in (0..TYPES.len(), 1_usize..24, 0_usize..3, any::<u64>()),
-        (n_groups, size, n_used, n_groups_used) in (1_usize..4, 1_usize..4, 1_usize..5, 1_usize..4),
-        (grouped, normalize, weigh_input, gated) in any::<(bool, bool, bool, bool)>(),
-        (with_bias, biased, scaled, ties) in any::<(bool, bool, bool, bool)>(),
-    ) {
-        let (dtype, layout) = TYPES[kind];
-        let n_experts = n_groups * size;
-        let n_used = n_used.min(n_experts);
-        let gating = [Gating::Softmax, Gating::Sigmoid, Gating::SparseMixer][gating];
-        let plain = gating == Gating::SparseMixer;
-        let (width, hidden) = match dtype.block_len() {
-            1 => (37, 21),
-            block => (block.max(64), block.max(128)),
-        };
-        let mixture = Mixture {
-            dtype,
-            n_experts,
-            width,
-            hidden,
-            routing: Routing {
-                n_used,
-                gating,
-                // Groups of one have a worth of their own.
-                groups: (grouped && !plain).then(|| (n_groups, n_groups_used.max(n_used.div_ceil(size)).min(n_groups))),
-                normalize,
-                scale: 1.5,
-                weigh_input,
-            },
-            function: if gated { Function::Silu } else { Function::ReluSquared },
-            gated,
-            with_bias,
-            selection_bias: (biased && !plain).then(|| numbers(seed ^ 7, n_experts)),
-            scales: scaled.then(|| numbers(seed ^ 8, n_experts)),
-            seed,
-        };
-        mixture.check(n_rows, layout, ties)?;
-    }
-}
-
-proptest! {
-    #![proptest_config(config(12))]
-
-    /// More experts than lanes choose, and more rows than go through experts together.
-    #[test]
-    fn mixtures_of_many_experts(n_experts in prop_oneof![100_usize..400, Just(1024)], n_used in 1_usize..33, many_rows in any::<bool>(), (sigmoid, ties) in any::<(bool, bool)>(), seed in any::<u64>()) {
-        let mixture = Mixture {
-            dtype: TensorType::F32,
-            n_experts,
-            width: 5,
-            hidden: 3,
-            routing: Routing {
-                n_used,
-                gating: if sigmoid { Gating::Sigmoid } else { Gating::Softmax },
-                groups: None,
-                normalize: true,
-                scale: 1.0,
-                weigh_input: false,
-            },
-            function: Function::Silu,
-            gated: true,
-            with_bias: false,
-            selection_bias: None,
-            scales: None,
-            seed,
-        };
-        let n_rows = if many_rows { MIXTURE_ROWS + 70 } else { 9 };
-        mixture.check(n_rows, Layout::Values, ties)?;
-    }
-}
-
-/// Scores that are no numbers, or too large, still choose as many experts as they must, the same ones each time.
-#[test]
-fn broken_scores_choose_experts_all_the_same() {
-    let gpu = &mut *gpu();
-    let mixture = |groups, gating| Mixture {
-        dtype: TensorType::F32,
-        n_experts: 4,
-        width: 2,
-        hidden: 2,
-        routing: Routing {
-            n_used: 2,
-            gating,
-            groups,
-            normalize: true,
-            scale: 1.0,
-            weigh_input: false,
-        },
-        function: Function::Identity,
-        gated: true,
-        with_bias: false,
-        selection_bias: None,
-        scales: None,
-        seed: 3,
-    };
-    for (groups, gating) in [
-        (None, Gating::Softmax),
-        (None, Gating::SparseMixer),
-        (Some((2, 1)), Gating::Sigmoid),
-    ] {
-        let mixture = mixture(groups, gating);
-        let experts = mixture.load(gpu, &mixture.stacks());
-        for score in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
-            for n_rows in [1, 20] {
-                let x = gpu.rows(&vec![1.0; 2 * n_rows], 2).unwrap();
-                let scores = gpu.rows(&vec![score; 4 * n_rows], 4).unwrap();
-                let sum = gpu.mixture(&x, &scores, &experts).unwrap();
-                let found = read(gpu, &sum, 2 * n_rows);
-                let bits = |row: &[f32]| [row[0].to_bits(), row[1].to_bits()];
-                let mut rows = found.chunks(2).map(bits);
-                let first = rows.next().unwrap();
-                assert!(rows.all(|row| row == first), "{score}");
-            }
-        }
-    }
-}
-
-/// How long the host takes to record a token of a model of 32 layers, whatever the device then does: narrow ones, of the
-/// kernels that those of a Llama have. `cargo test -p llmsrv-gpu --test it --config
-/// profile.dev.package.llmsrv-gpu.opt-level=3 -- --ignored --nocapture recording`
-#[test]
-#[ignore = "a measurement"]
-fn recording_a_token() {
-    const WIDTH: usize = 64;
-    let shape = Attention {
-        n_heads: 2,
-        n_kv_heads: 2,
-        head_dim: WIDTH / 2,
-        scale: 1.0,
-        softcap: None,
-        window: None,
-        chunk: None,
-        causal: true,
-    };
-    let gpu = &mut *gpu();
-    let mut layers = Vec::new();
-    for layer in 0..32 {
-        let bytes = packed(TensorType::F16, &numbers(layer, WIDTH * WIDTH));
-        let mut matrix = || {
-            gpu.matrix(TensorType::F16, WIDTH, WIDTH, &bytes, &[])
-                .unwrap()
-        };
-        let matrices: [Matrix; 7] = std::array::from_fn(|_| matrix());
-        layers.push((matrices, gpu.vector(&[1.0; WIDTH]).unwrap()));
-    }
-    let mut cache = gpu.cache(32, &[WIDTH; 32], TensorType::F16).unwrap();
-    gpu.reserve(&mut cache, 8).unwrap();
-    let table = [(0..8).collect::<Vec<u32>>()];
-    let (mut times, mut n_kernels) = (Vec::new(), 0);
-    for position in 0..200 {
-        let (before, began) = (counts(), Instant::now());
-        let row = StepRow {
-            position,
-            end: position + 1,
-            sequence: 0,
-        };
-        let step = gpu.step(&cache, &[row], &table).unwrap();
-        let angles = gpu
-            .angles(&[1.0; 16], &[0.0; 16], 16, Pairs::Halves)
-            .unwrap();
-        let mut x = gpu.rows(&[0.5; WIDTH], WIDTH).unwrap();
-        for (layer, ([q, k, v, output, gate, up, down], norm)) in layers.iter().enumerate() {
-            let normed = gpu.rms_norm(&x, norm, 1e-5).unwrap();
-            let mut qkv = gpu
-                .linears(&normed, &[(q, None), (k, None), (v, None)])
-                .unwrap();
-            let [query, key, value] = &mut qkv[..] else {
-                panic!()
-            };
-            gpu.store(
-                (&cache, layer),
-                (key, value),
-                Some(query),
-                Some(&angles),
-                &step,
-                &shape,
-            )
-            .unwrap();
-            let attended = gpu
-                .attend(&cache, layer, query, None, &step, &shape)
-                .unwrap();
-            gpu.add_linear(&mut x, &attended, output, None, 1.0)
-                .unwrap();
-            let normed = gpu.rms_norm(&x, norm, 1e-5).unwrap();
-            let hidden = gpu
-                .gated_linear(&normed, (gate, None), (up, None), Function::Silu)
-                .unwrap();
-            gpu.add_linear(&mut x, &hidden, down, None, 1.0).unwrap();
-        }
-        read(gpu, &x, WIDTH);
-        let (took, after) = (began.elapsed(), counts());
-        times.push((took + before.waited).saturating_sub(after.waited));
-        n_kernels = after.dispatches - before.dispatches;
-    }
-    times.sort();
-    let [least, median] = [times[0], times[100]];
-    let each = median.as_secs_f64() * 1e6 / n_kernels as f64;
-    eprintln!("{n_kernels} kernels: {median:?} (at least {least:?}), {each:.2} us each");
 }

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod committed;
+mod experts;
 mod kernels;
+mod recording;
 mod spirv;
 mod twin;

@@ -2,16 +2,16 @@
 
 use std::{
     collections::HashSet,
-    fmt::Write as _,
     fs::{self, File},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::DirBuilderExt as _,
     path::Path,
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::LazyLock,
     time::Instant,
 };
 
 use llmsrv_gpu::{self as gpu, Choice, Found, Gpu};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 /// Lets a device compute with every kernel, unless it is known that its driver does that right. `file` keeps which do;
@@ -28,7 +28,7 @@ pub(super) fn check(
     // Those of this process.
     static KNOWN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let own = key(device);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     if known.contains(&own) || file.is_some_and(|file| read(file).contains(&own)) {
         return Ok(());
     }
@@ -75,13 +75,7 @@ fn key(device: &Found) -> String {
     for bytes in gpu::kernel_bytes() {
         digest.update(bytes);
     }
-    digest
-        .finalize()
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    hex::encode(digest.finalize())
 }
 
 /// Reads the keys of a file, the last ones alone of one that somebody made longer. What is no key does not count, and a
@@ -105,26 +99,16 @@ fn add(path: &Path, key: &str) -> io::Result<()> {
     let mut keys = read(path);
     keys.push(key.to_owned());
     keys.drain(..keys.len().saturating_sub(MOST_KEYS));
-    if let Some(folder) = path.parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
-    }
-    let fresh = path.with_extension(std::process::id().to_string());
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    let written = file.write_all((keys.join("\n") + "\n").as_bytes());
-    written
-        .and_then(|()| fs::rename(&fresh, path))
-        .inspect_err(|_| {
-            // Half a file is of no use.
-            let _ = fs::remove_file(&fresh);
-        })
+    let folder = path.parent().unwrap_or(path);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    // Readable by the user alone, and gone if it is not whole.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all((keys.join("\n") + "\n").as_bytes())?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// Keys that are kept; the oldest ones leave.
