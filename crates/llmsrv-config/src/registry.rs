@@ -49,13 +49,9 @@ macro_rules! settings {
         $(
             $(#[$about])*
             #[derive(Clone, Debug)]
-            #[allow(
-                rustdoc::broken_intra_doc_links,
-                rustdoc::bare_urls,
-                reason = "the help of a setting is for terminals"
-            )]
             pub struct $config {
-                $(#[doc = $help] pub $key: $type,)*
+                // The help is for terminals: as it stands, not as Markdown.
+                $(#[doc = concat!("```text\n", $help, "\n```")] pub $key: $type,)*
                 $($(#[$extra_about])* pub $extra: $extra_type,)*
             }
 

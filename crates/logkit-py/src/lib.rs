@@ -6,7 +6,7 @@
 //! those, in the caller's thread, with the objects of the call (`sinks/live.rs`). `sinks/` gives
 //! every native sink its Python class. `context.rs` knows the span around a call, and `lifecycle.rs` what
 //! happens when the process forks or ends.
-#![allow(
+#![expect(
     clippy::too_many_arguments,
     clippy::fn_params_excessive_bools,
     reason = "classes and functions take what they take in Python"
