@@ -188,7 +188,8 @@ impl CpuOps {
     }
 
     /// As [`Ops::join`].
-    pub(crate) fn join_rows(&self, parts: &[&Buffer]) -> Buffer {
+    #[expect(clippy::unnecessary_wraps, reason = "as that of the GPU")]
+    pub(crate) fn join_rows(&mut self, parts: &[&Buffer]) -> Result<Buffer, ModelError> {
         let width = parts.iter().map(|part| part.width()).sum();
         let n_rows = parts.first().map_or(0, |part| part.n_rows());
         let mut out = self.buffers.take(n_rows, width);
@@ -200,7 +201,7 @@ impl CpuOps {
                 rest = left;
             }
         }
-        out
+        Ok(out)
     }
 
     /// Returns what becomes of the residual of rounded activations for weights of this kind.
@@ -1046,7 +1047,7 @@ impl Ops for CpuOps {
     }
 
     fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
-        Ok(self.join_rows(&parts.iter().collect::<Vec<_>>()))
+        self.join_rows(&parts.iter().collect::<Vec<_>>())
     }
 
     fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
