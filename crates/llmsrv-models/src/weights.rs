@@ -3,7 +3,7 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
-mod loader;
+mod layer;
 mod mixers;
 mod mlp;
 
@@ -11,12 +11,12 @@ use std::slice::from_ref;
 
 use llmsrv_engine::{LoadError, Pooling};
 
-use self::loader::Loader;
 use crate::{
     adapter::Adapter,
     arch::{ArchConfig, DeltaNetConfig, ExpertsConfig, LatentConfig, ScanConfig},
     head::Head,
     linear::Linear,
+    loader::Loader,
     ops::Holder,
     parts::Part,
     source::{FileMatrix, Source},
@@ -322,7 +322,7 @@ impl<O: Holder> Weights<O> {
         let mut loader = Loader {
             source,
             adapters,
-            arch,
+            config: arch,
             ops,
         };
         let layers = (0..arch.layers.len()).map(|idx| loader.layer(idx));
