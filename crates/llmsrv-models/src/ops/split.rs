@@ -490,6 +490,54 @@ impl Ops for SplitOps {
         })
     }
 
+    fn rms_norms<const N: usize>(
+        &mut self,
+        parts: [(Tensor, Option<&Vector>); N],
+        eps: f32,
+    ) -> Result<[Tensor; N], ModelError> {
+        // Weights of a layer are in one place.
+        let Some(Placed::Gpu(gpu, _)) = parts.iter().find_map(|(_, weight)| *weight) else {
+            let normed = parts.map(|(x, weight)| match weight {
+                Some(weight) => self.rms_norm(&x, weight, eps),
+                None => Ok(x),
+            });
+            return all(normed.into_iter());
+        };
+        let brought = parts.map(|(x, weight)| {
+            let weight = weight.map(|weight| weight.on(*gpu)).transpose()?;
+            Ok((self.bring_to_gpu(*gpu, x)?, weight))
+        });
+        let brought = all::<_, N>(brought.into_iter())?;
+        let normed = self.gpu(*gpu)?.rms_norms(brought, eps)?;
+        Ok(normed.map(|x| Placed::Gpu(*gpu, x)))
+    }
+
+    fn add_normed(
+        &mut self,
+        x: Tensor,
+        (y, weight): (&Tensor, &Vector),
+        eps: f32,
+        scale: f32,
+        next: Option<&Vector>,
+    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
+        Ok(match weight {
+            Placed::Host(weight) => {
+                let (x, y) = (self.bring_to_host(x)?, self.on_host(y)?);
+                let next = next.map(Placed::host).transpose()?;
+                let (sum, normed) = self.cpu.add_normed(x, (&y, weight), eps, scale, next)?;
+                (Placed::Host(sum), normed.map(Placed::Host))
+            }
+            Placed::Gpu(gpu, weight) => {
+                let (x, y) = (self.bring_to_gpu(*gpu, x)?, self.on_gpu(*gpu, y)?);
+                let next = next.map(|next| next.on(*gpu)).transpose()?;
+                let on_gpu = self.gpu(*gpu)?;
+                let (sum, normed) = on_gpu.add_normed(x, (&y, weight), eps, scale, next)?;
+                let placed = |x| Placed::Gpu(*gpu, x);
+                (placed(sum), normed.map(placed))
+            }
+        })
+    }
+
     fn grouped_norm(
         &mut self,
         x: &Tensor,
@@ -871,20 +919,63 @@ impl Ops for SplitOps {
     }
 
     fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor, ModelError> {
-        let factors = factors.host()?;
-        self.host_only(x, |cpu, x| cpu.scale_columns(x, factors))
+        Ok(match factors {
+            Placed::Host(factors) => {
+                let x = self.on_host(x)?;
+                Placed::Host(self.cpu.scale_columns(&x, factors)?)
+            }
+            Placed::Gpu(gpu, factors) => {
+                let x = self.on_gpu(*gpu, x)?;
+                Placed::Gpu(*gpu, self.gpu(*gpu)?.scale_columns(&x, factors)?)
+            }
+        })
     }
 
-    fn weighted_sum(&mut self, parts: &[&Tensor], factors: &[f32]) -> Result<Tensor, ModelError> {
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Tensor],
+        factors: &Tensor,
+        first: usize,
+    ) -> Result<Tensor, ModelError> {
+        if let Some(Placed::Gpu(gpu, _)) = parts.first() {
+            let parts = parts.iter().map(|part| self.on_gpu(*gpu, part));
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            let parts: Vec<&gpu::Tensor> = parts.iter().map(Deref::deref).collect();
+            let factors = self.on_gpu(*gpu, factors)?;
+            let sum = self.gpu(*gpu)?.weighted_sum(&parts, &factors, first)?;
+            return Ok(Placed::Gpu(*gpu, sum));
+        }
         let parts = parts.iter().map(|part| self.on_host(part));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let parts: Vec<&Buffer> = parts.iter().map(Deref::deref).collect();
-        self.cpu.weighted_sum(&parts, factors).map(Placed::Host)
+        let factors = self.on_host(factors)?;
+        let sum = self.cpu.weighted_sum(&parts, &factors, first)?;
+        Ok(Placed::Host(sum))
+    }
+
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor, ModelError> {
+        Ok(match weights {
+            Placed::Host(weights) => {
+                let scores = self.on_host(scores)?;
+                Placed::Host(self.cpu.stream_factors(&scores, weights)?)
+            }
+            Placed::Gpu(gpu, weights) => {
+                let scores = self.on_gpu(*gpu, scores)?;
+                Placed::Gpu(*gpu, self.gpu(*gpu)?.stream_factors(&scores, weights)?)
+            }
+        })
+    }
+
+    fn match_lengths(&mut self, x: Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        self.with_other(x, like, CpuOps::match_lengths, GpuOps::match_lengths)
     }
 
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
-        let x = self.bring_to_host(x)?;
-        self.cpu.peaks(x, deviations).map(Placed::Host)
+        self.with(
+            x,
+            |cpu, x| cpu.peaks(x, deviations),
+            |gpu, x| gpu.peaks(x, deviations),
+        )
     }
 
     fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
