@@ -9,6 +9,7 @@ var<immediate> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> second: array<f32>;
 @group(0) @binding(2) var<storage, read> weight: array<f32>;
+@group(0) @binding(2) var<storage, read> like: array<f32>;
 @group(0) @binding(2) var<storage, read_write> third: array<f32>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(3) var<storage, read> first_weight: array<f32>;
@@ -122,23 +123,23 @@ fn add_normed(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
     for (var i = lane; i < p.len; i += LANES) { normed[start + i] = out[start + i] * next * next_weight[i]; }
 }
 
-// Makes the rows of `out` as long as those of `x`.
+// How much longer rows of `like` are than those of `x`.
 @compute @workgroup_size(64)
-fn match_lengths(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+fn length_ratios(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = flat(g, groups);
     let start = row * p.len;
     var square = 0.0;
     var wanted = 0.0;
     if row < p.n_stretches {
         for (var i = lane; i < p.len; i += LANES) {
-            square = fma(out[start + i], out[start + i], square);
-            wanted = fma(x[start + i], x[start + i], wanted);
+            square = fma(x[start + i], x[start + i], square);
+            wanted = fma(like[start + i], like[start + i], wanted);
         }
     }
     squares[lane] = square;
     sums[lane] = wanted;
     workgroupBarrier();
-    if row >= p.n_stretches { return; }
+    if row >= p.n_stretches || lane > 0u { return; }
     square = 0.0;
     wanted = 0.0;
     for (var i = 0u; i < LANES; i++) {
@@ -146,8 +147,7 @@ fn match_lengths(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) g
         wanted += sums[i];
     }
     // A row of zeros stays one.
-    let factor = sqrt(wanted) / max(sqrt(square), 1e-30);
-    for (var i = lane; i < p.len; i += LANES) { out[start + i] = out[start + i] * factor; }
+    out[row] = sqrt(wanted) / max(sqrt(square), 1e-30);
 }
 
 // Leaves of each row what is above its mean by `scale` times its standard deviation (of a sample), less that.

@@ -98,10 +98,9 @@ const CASES: &[(&str, f32, Compute)] = &[
         let (scores, weights) = (rows(gpu, 1, 3, 4)?, gpu.vector(&numbers(2, 35))?);
         Ok(vec![gpu.stream_factors(&scores, &weights)?])
     }),
-    ("match_lengths", CLOSE, |gpu| {
-        let (mut x, like) = (rows(gpu, 1, 3, 70)?, rows(gpu, 2, 3, 70)?);
-        gpu.match_lengths(&mut x, &like)?;
-        Ok(vec![x])
+    ("length_ratios", CLOSE, |gpu| {
+        let (x, like) = (rows(gpu, 1, 3, 70)?, rows(gpu, 2, 3, 70)?);
+        Ok(vec![gpu.length_ratios(&x, &like)?])
     }),
     ("peaks", CLOSE, |gpu| {
         let mut x = rows(gpu, 1, 3, 70)?;

@@ -534,11 +534,13 @@ impl Gpu {
         Ok(out)
     }
 
-    /// Makes the rows of `x` as long as those of `like`, in the sense of the sum of squares.
-    pub fn match_lengths(&mut self, x: &mut Tensor, like: &Tensor) -> Result<(), Error> {
+    /// Computes how much longer the rows of `like` are than those of `x`, in the sense of the sum of squares: `[rows, 1]`.
+    pub fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, Error> {
         x.same_shape(like)?;
-        let bindings = [x.write(), like.read()];
-        self.whole_rows("match_lengths", &bindings, x, 0.0)
+        let out = self.tensor(x.n_rows, 1)?;
+        let bindings = [out.write(), x.read(), like.read()];
+        self.whole_rows("length_ratios", &bindings, x, 0.0)?;
+        Ok(out)
     }
 
     /// Subtracts from each row its mean and `deviations` times its standard deviation (of a sample), and replaces what is

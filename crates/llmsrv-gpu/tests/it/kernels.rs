@@ -356,9 +356,9 @@ proptest! {
         let gpu = &mut *gpu();
         let values: Vec<Vec<f32>> = (0..n as u64).map(|i| numbers(seed ^ i, n_rows * width)).collect();
         let tensors: Vec<Tensor> = values.iter().map(|x| gpu.rows(x, width).unwrap()).collect();
-        let scores = numbers(seed ^ 20, n_rows * n);
+        let scores = numbers(seed ^ 0x20, n_rows * n);
         let n_factors = first + n;
-        let weights = numbers(seed ^ 21, n_factors * (n + 1));
+        let weights = numbers(seed ^ 0x21, n_factors * (n + 1));
         let (on_device, weights_on_device) = (gpu.rows(&scores, n).unwrap(), gpu.vector(&weights).unwrap());
         let factors = gpu.stream_factors(&on_device, &weights_on_device).unwrap();
         let expected: Vec<f32> = scores.chunks(n).flat_map(|scores| weights.chunks(n + 1).map(|weights| twin::stream_factor(weights, scores))).collect();
@@ -372,19 +372,19 @@ proptest! {
         let found = read(gpu, &sum, n_rows * width);
         check(gpu, &found, &sums.collect::<Vec<_>>())?;
 
-        let of_columns = numbers(seed ^ 22, width);
+        let of_columns = numbers(seed ^ 0x22, width);
         let vector = gpu.vector(&of_columns).unwrap();
         let scaled = gpu.scale_columns(&tensors[0], &vector).unwrap();
         let found = read(gpu, &scaled, n_rows * width);
-        let scaled = values[0].iter().zip(of_columns.iter().cycle()).map(|(x, factor)| x * factor);
-        check(gpu, &found, &scaled.collect::<Vec<_>>())?;
+        let products = values[0].iter().zip(of_columns.iter().cycle()).map(|(x, factor)| x * factor);
+        let scaled_values: Vec<f32> = products.collect();
+        check(gpu, &found, &scaled_values)?;
 
         let like = &values[n - 1];
-        let mut long = gpu.rows(&values[0].iter().map(|x| 3.0 * x).collect::<Vec<_>>(), width).unwrap();
-        gpu.match_lengths(&mut long, &tensors[n - 1]).unwrap();
-        let rows = values[0].chunks(width).zip(like.chunks(width));
-        let expected: Vec<f32> = rows.flat_map(|(x, like)| twin::match_lengths(&x.iter().map(|x| 3.0 * x).collect::<Vec<_>>(), like)).collect();
-        let found = read(gpu, &long, n_rows * width);
+        let ratios = gpu.length_ratios(&scaled, &tensors[n - 1]).unwrap();
+        let rows = scaled_values.chunks(width).zip(like.chunks(width));
+        let expected: Vec<f32> = rows.map(|(x, like)| twin::length_ratio(x, like)).collect();
+        let found = read(gpu, &ratios, n_rows);
         check(gpu, &found, &expected)?;
 
         let mut peaks = gpu.rows(&values[0], width).unwrap();

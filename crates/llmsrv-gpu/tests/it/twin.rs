@@ -116,11 +116,10 @@ pub(crate) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> V
         .collect()
 }
 
-/// Makes a row as long as another one.
-pub(crate) fn match_lengths(x: &[f32], like: &[f32]) -> Vec<f32> {
+/// How much longer a row is than another one.
+pub(crate) fn length_ratio(x: &[f32], like: &[f32]) -> f32 {
     let length = |x: &[f32]| over_lanes(x, |sum, x| fma(x, x, sum)).sqrt();
-    let factor = length(like) / length(x).max(1e-30);
-    x.iter().map(|x| x * factor).collect()
+    length(like) / length(x).max(1e-30)
 }
 
 /// What of a row is above its mean by so many standard deviations.

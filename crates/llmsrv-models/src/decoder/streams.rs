@@ -7,7 +7,7 @@ use std::f32::consts::FRAC_1_SQRT_2;
 
 use llmsrv_engine::{ModelError, StepPlan};
 
-use super::{Rotations, attention, hidden_of, normed_rows, wanted_rows};
+use super::{Rotations, attention, hidden_of, normed_rows, scaled, wanted_rows};
 use crate::{
     arch::{ArchConfig, LayerConfig},
     linear::{linear, linears},
@@ -30,7 +30,8 @@ pub(super) fn hidden<O: Ops>(
     let mut all = vec![x]; // each [n, w]
     for matrix in &streams.spread {
         let stream = ops.linear(&all[0], matrix, None)?;
-        all.push(ops.match_lengths(stream, &all[0])?);
+        let ratios = ops.length_ratios(&stream, &all[0])?;
+        all.push(ops.weighted_sum(&[&stream], &ratios, 0)?);
     }
 
     let mut halves = halving(ops, plan.tokens.len())?;
@@ -113,12 +114,14 @@ pub(super) fn hidden<O: Ops>(
         }
     }
 
+    let share = 1.0 / n_streams as f32;
+    let mut shares = vec![ops.plain_rows(&vec![share; ops.n_rows(&all[0])], 1)?];
     for (stream, matrix) in (1..).zip(&streams.gather) {
-        let x = ops.linear(&all[stream], matrix, None)?;
-        all[stream] = ops.match_lengths(x, &all[0])?;
+        all[stream] = ops.linear(&all[stream], matrix, None)?;
+        let ratios = ops.length_ratios(&all[stream], &all[0])?;
+        shares.push(scaled(ops, ratios, share)?);
     }
-    let shares = vec![1.0 / n_streams as f32; n_streams * ops.n_rows(&all[0])];
-    let shares = ops.plain_rows(&shares, n_streams)?;
+    let shares = ops.join(&shares)?; // [n, streams]
     let all: Vec<&O::Tensor> = all.iter().collect();
     let x = ops.weighted_sum(&all, &shares, 0)?;
     normed_rows(arch, ops, &x, Some(&weights.output_norm)).map(Some)

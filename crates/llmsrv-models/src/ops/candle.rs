@@ -806,13 +806,12 @@ impl Ops for CandleOps {
         factors().map_err(failed)
     }
 
-    fn match_lengths(&mut self, x: Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
-        let matched = || {
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        let ratios = || {
             let length = |x: &Tensor| x.sqr()?.sum_keepdim(D::Minus1)?.sqrt();
-            let factors = (length(like)? / length(&x)?.maximum(SHORTEST)?)?;
-            x.broadcast_mul(&factors)
+            length(like)? / length(x)?.maximum(SHORTEST)?
         };
-        matched().map_err(failed)
+        ratios().map_err(failed)
     }
 
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {

@@ -1030,19 +1030,17 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn match_lengths(&mut self, mut x: Buffer, like: &Buffer) -> Result<Buffer, ModelError> {
+    fn length_ratios(&mut self, x: &Buffer, like: &Buffer) -> Result<Buffer, ModelError> {
         let length = |row: &[f32]| {
             let squares = row.iter().map(|x| f64::from(*x) * f64::from(*x));
             squares.sum::<f64>().sqrt()
         };
-        for row in 0..x.n_rows() {
+        let mut out = self.buffers.take(x.n_rows(), 1);
+        for (row, ratio) in out.values_mut().iter_mut().enumerate() {
             let (wanted, found) = (length(like.row(row)), length(x.row(row)));
-            let factor = (wanted / found.max(SHORTEST)) as f32;
-            for value in x.row_mut(row) {
-                *value *= factor;
-            }
+            *ratio = (wanted / found.max(SHORTEST)) as f32;
         }
-        Ok(x)
+        Ok(out)
     }
 
     fn peaks(&mut self, mut x: Buffer, deviations: f32) -> Result<Buffer, ModelError> {

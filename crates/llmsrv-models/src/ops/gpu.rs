@@ -727,9 +727,8 @@ impl Ops for GpuOps {
         self.gpu.stream_factors(scores, weights).map_err(failed)
     }
 
-    fn match_lengths(&mut self, mut x: Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
-        self.gpu.match_lengths(&mut x, like).map_err(failed)?;
-        Ok(x)
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        self.gpu.length_ratios(x, like).map_err(failed)
     }
 
     fn peaks(&mut self, mut x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {

@@ -457,10 +457,10 @@ pub(crate) trait Ops: Holder + Send {
         weights: &Self::Vector,
     ) -> Result<Self::Tensor, ModelError>;
 
-    /// Makes the rows of `x` as long as those of `like`, in the sense of the sum of squares.
-    fn match_lengths(
+    /// Computes how much longer the rows of `like` are than those of `x`, in the sense of the sum of squares: `[n, 1]`.
+    fn length_ratios(
         &mut self,
-        x: Self::Tensor,
+        x: &Self::Tensor,
         like: &Self::Tensor,
     ) -> Result<Self::Tensor, ModelError>;
 

@@ -705,7 +705,7 @@ impl Ops for OnnxOps {
         Err(missing())
     }
 
-    fn match_lengths(&mut self, _: Rows, _: &Rows) -> Result<Rows, ModelError> {
+    fn length_ratios(&mut self, _: &Rows, _: &Rows) -> Result<Rows, ModelError> {
         Err(missing())
     }
 

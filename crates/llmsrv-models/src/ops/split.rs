@@ -966,8 +966,17 @@ impl Ops for SplitOps {
         })
     }
 
-    fn match_lengths(&mut self, x: Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
-        self.with_other(x, like, CpuOps::match_lengths, GpuOps::match_lengths)
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(match x {
+            Placed::Host(x) => {
+                let like = self.on_host(like)?;
+                Placed::Host(self.cpu.length_ratios(x, &like)?)
+            }
+            Placed::Gpu(gpu, x) => {
+                let like = self.on_gpu(*gpu, like)?;
+                Placed::Gpu(*gpu, self.gpu(*gpu)?.length_ratios(x, &like)?)
+            }
+        })
     }
 
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
