@@ -58,10 +58,11 @@ pub(crate) struct LayerStreams<O: Holder> {
     pub router_norm: O::Vector,
     /// To one number for each stream.
     pub router: O::Matrix,
-    /// `[stream][from stream][number]`: how streams are predicted from each other.
-    pub predict: Vec<f32>,
-    /// `[stream][number]`: how much streams are corrected.
-    pub correct: Vec<f32>,
+    /// As [`Ops::stream_factors`](crate::ops::Ops::stream_factors) takes them, `[stream][from stream]`: how streams are
+    /// predicted from each other.
+    pub predict: O::Vector,
+    /// The same for what streams are corrected with, `[stream][itself, the result of the layer, the first stream]`.
+    pub correct: O::Vector,
     /// Multiplies the columns of the first stream before it meets the second embedding.
     pub scale: O::Vector,
     /// To few elements, beside attention.

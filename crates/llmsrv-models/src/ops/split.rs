@@ -518,6 +518,41 @@ impl Ops for SplitOps {
         })
     }
 
+    fn rms_norms<const N: usize>(
+        &mut self,
+        parts: [(Tensor, Option<&Vector>); N],
+        eps: f32,
+    ) -> Result<[Tensor; N], ModelError> {
+        // Weights of a layer are in one place.
+        let Some(weight) = parts.iter().find_map(|(_, weight)| *weight) else {
+            return Ok(parts.map(|(x, _)| x));
+        };
+        at!(weight.at(), place => {
+            let parts = parts.into_iter().map(|(x, weight)| {
+                Ok((place.own_rows(self, x)?, place.optional(weight)?))
+            });
+            let parts = all::<_, N>(parts)?;
+            let normed = place.ops(self)?.rms_norms(parts, eps)?;
+            Ok(normed.map(|x| place.made(x)))
+        })
+    }
+
+    fn add_normed(
+        &mut self,
+        x: Tensor,
+        (y, weight): (&Tensor, &Vector),
+        eps: f32,
+        scale: f32,
+        next: Option<&Vector>,
+    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
+        at!(weight.at(), place => {
+            let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
+            let (weight, next) = (place.vector(weight)?, place.optional(next)?);
+            let (sum, normed) = place.ops(self)?.add_normed(x, (&y, weight), eps, scale, next)?;
+            Ok((place.made(sum), normed.map(|normed| place.made(normed))))
+        })
+    }
+
     fn grouped_norm(
         &mut self,
         x: &Tensor,
@@ -807,20 +842,46 @@ impl Ops for SplitOps {
     }
 
     fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor, ModelError> {
-        let (x, factors) = (Host.rows(self, x)?, factors.host()?);
-        self.cpu.scale_columns(&x, factors).map(Placed::Host)
+        at!(factors.at(), place => {
+            let (x, factors) = (place.rows(self, x)?, place.vector(factors)?);
+            Ok(place.made(place.ops(self)?.scale_columns(&x, factors)?))
+        })
     }
 
-    fn weighted_sum(&mut self, parts: &[&Tensor], factors: &[f32]) -> Result<Tensor, ModelError> {
-        let parts = parts.iter().map(|part| Host.rows(self, part));
-        let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        let parts: Vec<&Buffer> = parts.iter().map(Deref::deref).collect();
-        self.cpu.weighted_sum(&parts, factors).map(Placed::Host)
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Tensor],
+        factors: &Tensor,
+        first: usize,
+    ) -> Result<Tensor, ModelError> {
+        at!(parts.first().map_or(At::Host, |part| part.at()), place => {
+            let parts = parts.iter().map(|part| place.rows(self, part));
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            let parts: Vec<_> = parts.iter().map(Deref::deref).collect();
+            let factors = place.rows(self, factors)?;
+            Ok(place.made(place.ops(self)?.weighted_sum(&parts, &factors, first)?))
+        })
+    }
+
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor, ModelError> {
+        at!(weights.at(), place => {
+            let (scores, weights) = (place.rows(self, scores)?, place.vector(weights)?);
+            Ok(place.made(place.ops(self)?.stream_factors(&scores, weights)?))
+        })
+    }
+
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        at!(x.at(), place => {
+            let (x, like) = (place.rows(self, x)?, place.rows(self, like)?);
+            Ok(place.made(place.ops(self)?.length_ratios(&x, &like)?))
+        })
     }
 
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
-        let x = Host.own_rows(self, x)?;
-        self.cpu.peaks(x, deviations).map(Placed::Host)
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            Ok(place.made(place.ops(self)?.peaks(x, deviations)?))
+        })
     }
 
     fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {

@@ -73,9 +73,26 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         let down = matrix("laurel_l.weight", rank, width)?;
         let up = matrix("laurel_r.weight", width, rank)?;
         let grid = |part: &str, n_rows| self.source.grid(&name(part), n, n_rows);
+        // What is predicted of a stream is first of all itself.
+        let coefficients = grid("altup_predict_coef.weight", n * n)?;
+        let rows = coefficients.chunks_exact(n).enumerate();
+        let predict = rows.flat_map(|(idx, row)| {
+            let own = f32::from(u8::from(idx / n == idx % n));
+            row.iter().copied().chain([own])
+        });
+        let predict = predict.collect();
+        // To each stream is added, with a factor of its own, by how much the result differs from what was predicted of
+        // the first one.
+        let coefficients = grid("altup_correct_coef.weight", n)?;
+        let correct = coefficients.chunks_exact(n).flat_map(|row| {
+            let signed = |sign: f32, own| row.iter().map(move |x| sign * x).chain([own]);
+            let itself = signed(0.0, 1.0);
+            itself.chain(signed(1.0, 1.0)).chain(signed(-1.0, -1.0))
+        });
+        let correct = correct.collect();
         Ok(Some(LayerStreams {
-            predict: grid("altup_predict_coef.weight", n * n)?,
-            correct: grid("altup_correct_coef.weight", n)?,
+            predict: self.ops.vector(predict).map_err(device)?,
+            correct: self.ops.vector(correct).map_err(device)?,
             router_norm: self.ops.vector(router_norm).map_err(device)?,
             router: self.upload(router)?,
             scale: self.norm(&name("altup_correct_scale.weight"), width)?,
