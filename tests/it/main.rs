@@ -26,6 +26,7 @@ mod cli;
 mod clients;
 mod container;
 mod create;
+mod dependencies;
 mod determinism;
 mod devices;
 mod documents;

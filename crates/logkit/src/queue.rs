@@ -21,7 +21,7 @@ use crate::{
 /// Entries in a batch, at most, unless a caller hands in more at once.
 pub(crate) const BATCH: usize = 512;
 /// How long an entry waits for company.
-pub(crate) const LINGER: Duration = Duration::from_millis(50);
+const LINGER: Duration = Duration::from_millis(50);
 /// How long a caller waits for room.
 const TIMEOUT: Duration = Duration::from_millis(100);
 /// How long if the sinks have kept up so far: then one slow batch, such as one that waits for the disk, is
@@ -55,6 +55,8 @@ pub(crate) struct Queue {
     room: Condvar,
     max_entries: usize,
     max_bytes: usize,
+    /// How long an entry waits for company.
+    linger: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -210,6 +212,7 @@ impl Queue {
             room: Condvar::new(),
             max_entries: max_entries.max(1),
             max_bytes,
+            linger: LINGER,
         }
     }
 
@@ -379,7 +382,7 @@ impl Queue {
                 state.writer = Writer::Idle;
                 if !tick {
                     self.ready.wait(&mut state);
-                } else if self.ready.wait_for(&mut state, LINGER).timed_out()
+                } else if self.ready.wait_for(&mut state, self.linger).timed_out()
                     && state.chunks.is_empty()
                     && state.pauses.is_empty()
                 {
@@ -387,7 +390,7 @@ impl Queue {
                 }
                 continue;
             };
-            let due = front.first_at + LINGER;
+            let due = front.first_at + self.linger;
             let complete = front.urgent || front.entries.len() >= BATCH || state.chunks.len() > 1;
             if complete || state.closed || Instant::now() >= due {
                 match state.chunks.pop_front() {
@@ -538,5 +541,98 @@ impl State {
             return true;
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+    use crate::Level;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn entry(level: Level) -> Entry {
+        Entry {
+            level,
+            ..Entry::default()
+        }
+    }
+
+    fn levels(chunk: &Chunk) -> Vec<Level> {
+        let levels = chunk.entries().iter().map(|entry| entry.level.clone());
+        levels.collect()
+    }
+
+    /// Pushes an entry that waits for company, then what `hurry` does, and returns the batch.
+    fn batch(hurry: impl FnOnce(&Queue)) -> Vec<Level> {
+        let queue = Queue {
+            linger: LONG * 60,
+            ..Queue::new(100, usize::MAX)
+        };
+        thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            scope.spawn(|| {
+                let sender = sender;
+                sender.send(queue.next(false)).unwrap();
+            });
+            let push = queue.push(entry(Level::Info), Full::Refuse, None, None);
+            assert_eq!(push, Ok(()));
+            let start = Instant::now();
+            while queue.state.lock().writer != Writer::Lingers {
+                assert!(start.elapsed() < LONG, "the writer waits for company");
+                thread::yield_now();
+            }
+            assert!(receiver.try_recv().is_err());
+            hurry(&queue);
+            match receiver.recv_timeout(LONG).unwrap() {
+                Next::Write(chunk) => levels(&chunk),
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+
+    #[test]
+    fn an_error_is_written_at_once_and_takes_along_what_waits() {
+        for level in [Level::Error, Level::Critical] {
+            let written = batch(|queue| {
+                let push = queue.push(entry(Level::Debug), Full::Refuse, None, None);
+                assert_eq!(push, Ok(()));
+                let push = queue.push(entry(level.clone()), Full::Refuse, None, None);
+                assert_eq!(push, Ok(()));
+            });
+            assert_eq!(written[0], Level::Info);
+            assert_eq!(written.last(), Some(&level));
+            assert_eq!(written.len(), 3);
+        }
+    }
+
+    #[test]
+    fn what_somebody_waits_for_is_written_at_once() {
+        let waited_for = batch(|queue| queue.flush(Arc::default()));
+        assert_eq!(waited_for, [Level::Info]);
+        let acknowledged = batch(|queue| {
+            let slot = Some(Arc::default());
+            let push = queue.push(entry(Level::Debug), Full::Refuse, slot, None);
+            assert_eq!(push, Ok(()));
+        });
+        assert_eq!(acknowledged, [Level::Info, Level::Debug]);
+        assert_eq!(batch(Queue::close), [Level::Info]);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_written_after_a_while() {
+        let queue = Queue::new(100, usize::MAX);
+        for level in [Level::Info, Level::Warning] {
+            let push = queue.push(entry(level), Full::Refuse, None, None);
+            assert_eq!(push, Ok(()));
+        }
+        let start = queue.state.lock().chunks[0].first_at;
+        let Next::Write(chunk) = queue.next(false) else {
+            panic!("two entries wait");
+        };
+        assert!(start.elapsed() >= LINGER);
+        assert_eq!(levels(&chunk), [Level::Info, Level::Warning]);
     }
 }

@@ -107,9 +107,11 @@ async fn a_server_shows_that_it_is_alive_also_when_all_connections_are_taken() {
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(serve(listener, host.app.clone(), std::future::pending()));
     assert!(alive().await.is_ok());
-    let _taken = TcpStream::connect(address).await.unwrap();
+    let mut taken = TcpStream::connect(address).await.unwrap();
+    let ask = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    taken.write_all(ask.as_bytes()).await.unwrap();
+    assert!(taken.read(&mut [0; 64]).await.unwrap() > 0);
     let _waits = TcpStream::connect(address).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(alive().await.is_ok());
     server.abort();
     let _ = server.await;

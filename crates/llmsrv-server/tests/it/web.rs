@@ -19,6 +19,19 @@ use crate::{
     tab::Tab,
 };
 
+/// An answer that is still coming is kept as far as it came.
+const KEPT: &str = "new Promise((done) => { indexedDB.open('llmsrv').onsuccess = ({ target: { result: database } }) => { \
+    const chats = database.transaction('chats').objectStore('chats').getAll(); chats.onsuccess = () => { database.close(); \
+    const nodes = chats.result.flatMap((chat) => Object.values(chat.nodes)); \
+    done(nodes.some((node) => node.unfinished && node.content.length > 40)); }; }; })";
+
+/// What was asked of the browser's database before is read, and drawn. A transaction that may write waits for those
+/// before it.
+const READ: &str = "new Promise((done) => { indexedDB.open('llmsrv').onsuccess = ({ target: { result: database } }) => { \
+    const writing = database.transaction('chats', 'readwrite'); writing.objectStore('chats').count(); \
+    writing.oncomplete = () => { database.close(); \
+    requestAnimationFrame(() => requestAnimationFrame(() => done(true))); }; }; })";
+
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 
 async fn page(host: &Host, headers: &[(&str, &str)]) -> Response<axum::body::Body> {
@@ -277,7 +290,7 @@ async fn an_answer_is_stopped_in_mid_stream() {
         // And what a reload cuts off is kept as far as it came.
         send(tab, "once more");
         tab.wait(&format!("({ANSWER}).length > 40"), true);
-        std::thread::sleep(Duration::from_millis(1800));
+        tab.wait(KEPT, true);
         tab.call("Page.reload", json!({}));
         tab.wait(NOTES, "Stopped,This answer is not finished.");
         assert_eq!(tab.eval(&format!("({ANSWER}).length > 40")), true);
@@ -540,7 +553,7 @@ async fn long_conversations_are_built_as_one_scrolls() {
              setTimeout(() => { location.hash = '#/models'; }); }, 50); })()",
         );
         tab.wait("document.querySelectorAll('.models li').length > 3", true);
-        std::thread::sleep(Duration::from_millis(500));
+        tab.wait(READ, true);
         tab.wait("document.querySelectorAll('.models li').length > 3", true);
     })
     .await;

@@ -331,30 +331,24 @@ fn sinks_that_cannot_be_opened_say_why() {
 }
 
 #[test]
-fn errors_are_written_at_once() {
+fn entries_are_written_without_a_flush() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("logs.db");
     let logger = Logger::builder()
         .sink(DbSink::open(&path, "logs", Durability::Buffered).unwrap())
         .build();
     let reader = Reader::open(&path, "logs").unwrap();
-    let waits = |level: Level| {
-        let before = reader.last_id().unwrap();
-        let start = Instant::now();
+    for (n_before, level) in [Level::Error, Level::Info].into_iter().enumerate() {
         logger.emit(Entry {
             level,
             ..Entry::default()
         });
-        while reader.last_id().unwrap() == before {
+        let start = Instant::now();
+        while reader.last_id().unwrap() == n_before as i64 {
             assert!(start.elapsed() < LONG);
             std::thread::sleep(Duration::from_millis(1));
         }
-        start.elapsed()
-    };
-    let quickest = (0..5).map(|_| waits(Level::Error)).min().unwrap();
-    assert!(quickest < Duration::from_millis(40), "{quickest:?}");
-    let quickest = (0..3).map(|_| waits(Level::Info)).min().unwrap();
-    assert!(quickest > Duration::from_millis(40), "{quickest:?}");
+    }
 }
 
 #[test]

@@ -118,9 +118,9 @@ impl WebhookSink {
     }
 }
 
-impl Sink for WebhookSink {
-    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        let now = Instant::now();
+impl WebhookSink {
+    /// The alerts for entries that come at a moment, each with its size in bytes.
+    fn alerts(&mut self, entries: &[Entry], now: Instant) -> Vec<(Vec<u8>, usize)> {
         let mut alerts = Vec::new();
         for entry in entries {
             if !self.levels.contains(&entry.level) {
@@ -133,6 +133,13 @@ impl Sink for WebhookSink {
                 alerts.push((payload, n_bytes));
             }
         }
+        alerts
+    }
+}
+
+impl Sink for WebhookSink {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        let alerts = self.alerts(entries, Instant::now());
         self.outbox.push(alerts)
     }
 
@@ -282,6 +289,31 @@ mod tests {
         assert_eq!(groups.admit(&error("f", 1), after(60)), Some(2));
         assert_eq!(groups.admit(&error("f", 1), after(61)), None);
         assert_eq!(groups.admit(&error("f", 1), after(121)), Some(1));
+    }
+
+    #[test]
+    fn equal_alerts_are_counted_in_the_next_one() {
+        let options = WebhookOptions {
+            format: Some(WebhookFormat::Raw),
+            ..WebhookOptions::default()
+        };
+        let quiet = options.quiet;
+        let mut sink = WebhookSink::new("http://127.0.0.1:9", options).unwrap();
+        let start = Instant::now();
+        let mut sent = |n: usize, now| {
+            let alerts = sink.alerts(&vec![error("f", 1); n], now);
+            let values = alerts.iter().map(|(payload, n_bytes)| {
+                assert_eq!(payload.len(), *n_bytes);
+                serde_json::from_slice(payload).unwrap()
+            });
+            values.collect::<Vec<serde_json::Value>>()
+        };
+        let first = sent(50, start);
+        assert_eq!(first.len(), 1);
+        assert_eq!(first[0].get("extra"), None);
+        let next = sent(1, start + quiet);
+        assert_eq!(next.len(), 1);
+        assert_eq!(next[0]["extra"]["suppressed"], 49);
     }
 
     #[test]
