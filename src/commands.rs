@@ -49,7 +49,7 @@ use crate::{
     cli::{self, Cli, Command},
     context::Context,
     failure::Failure,
-    term,
+    logging, term,
 };
 
 /// Does what was asked; returns the exit status.
@@ -59,7 +59,11 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         term::line(cli::command().render_help().ansi())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let plain = |global| Context::load(global, Vec::new());
+    let plain = |global| {
+        let context = Context::load(global, Vec::new())?;
+        logging::start(context.config(), logging::Style::Command)?;
+        Ok::<_, Failure>(context)
+    };
     match command {
         Command::Serve(args) => {
             let context = Context::load_for(global, serve::flags(&args), args.network())?;
@@ -101,7 +105,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Imatrix(args) => imatrix::run(&plain(global)?, &args),
         Command::Testgpu(args) => return testgpu::run(&plain(global)?, &args),
         Command::Testnpu(args) => return testnpu::run(&plain(global)?, &args),
-        Command::Key(args) => key::run(&plain(global)?, args),
+        Command::Key(args) => key::run(&Context::load(global, Vec::new())?, args),
         Command::Config(args) => config::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&plain(global)?, &args),

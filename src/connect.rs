@@ -46,6 +46,20 @@ impl Connection {
         }
     }
 
+    /// Does `work` with a connection, which ends after it whatever came of it.
+    pub fn with<T>(
+        context: &Context,
+        access: Access,
+        work: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        runtime()?.block_on(async {
+            let connection = Connection::open(context, access).await?;
+            let done = work(&connection).await;
+            connection.close().await;
+            done
+        })
+    }
+
     /// Starts a server in this process whose only model is a file.
     pub async fn over_file(
         context: &Context,
@@ -54,7 +68,7 @@ impl Connection {
     ) -> Result<Connection, Failure> {
         if context.names_server() {
             let text = "a file is run by this process, and not by a server";
-            return Err(Failure::new(Code::Usage, text)
+            return Err(Failure::usage(text)
                 .hint("`llmsrv create NAME --from FILE` gives it to the server"));
         }
         let local = Local::over_file(context, file, name).await?;

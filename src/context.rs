@@ -107,10 +107,8 @@ pub fn request(global: &GlobalArgs) -> Result<Request, Failure> {
         let (key, value) = assignment.split_once('=').unwrap_or((assignment, ""));
         let setting = find(key.trim()).ok_or_else(|| unknown(key))?;
         if !assignment.contains('=') {
-            return Err(
-                Failure::new(Code::Usage, format!("--set {assignment} has no value"))
-                    .hint(format!("write `--set {key}=VALUE`")),
-            );
+            return Err(Failure::usage(format!("--set {assignment} has no value"))
+                .hint(format!("write `--set {key}=VALUE`")));
         }
         flags.push(Flag {
             setting: setting.name,
@@ -159,11 +157,7 @@ fn unknown(key: &str) -> Failure {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`llmsrv config` lists all settings".to_owned(),
     };
-    Failure::new(
-        Code::Usage,
-        format!("--set {key}: there is no such setting"),
-    )
-    .hint(hint)
+    Failure::usage(format!("--set {key}: there is no such setting")).hint(hint)
 }
 
 fn settings_failure(errors: Errors) -> Failure {

@@ -65,6 +65,29 @@ impl Failure {
         }
     }
 
+    /// Something that did not work.
+    pub fn failed(message: impl fmt::Display) -> Failure {
+        Failure::new(Code::Failed, message)
+    }
+
+    /// A command line that cannot be followed.
+    pub fn usage(message: impl fmt::Display) -> Failure {
+        Failure::new(Code::Usage, message)
+    }
+
+    /// One failure of several of the same kind; none is no failure.
+    pub fn together(mut failures: Vec<Failure>, what: &str) -> Result<(), Failure> {
+        match failures.len() {
+            0 => Ok(()),
+            1 => Err(failures.remove(0)),
+            n => {
+                let lines = failures.iter().map(|failure| format!("\n  {failure}"));
+                let lines: String = lines.collect();
+                Err(Failure::failed(format!("{n} {what}:{lines}")))
+            }
+        }
+    }
+
     /// Says what the user can do.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure {

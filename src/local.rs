@@ -46,7 +46,7 @@ pub fn check_folder(context: &Context, access: Access) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("no such folder: {}", folder.display());
-    Err(Failure::new(Code::Failed, text)
+    Err(Failure::failed(text)
         .hint("--models or LLMSRV_MODELS names it; `llmsrv pull` and `llmsrv create` make one"))
 }
 

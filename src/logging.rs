@@ -31,7 +31,7 @@ impl Control {
     /// Takes up the log settings of a server.
     pub fn set(&self, server: &ServerConfig) -> Result<(), Failure> {
         let filter = filter(server, Style::Server)?;
-        (self.set)(filter).map_err(|error| Failure::new(Code::Failed, error))
+        (self.set)(filter).map_err(Failure::failed)
     }
 
     /// Returns what stores requests, to be closed at the end of the program.

@@ -19,7 +19,7 @@ use llmsrv_api::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    failure::{Code, Failure},
+    failure::Failure,
     format,
     run::{markdown::Markdown, wrap::Wrapper},
     term,
@@ -73,7 +73,7 @@ impl Prompt {
         let images = images.collect::<Result<_, _>>();
         Ok(Prompt {
             text: seen.text,
-            images: images.map_err(|error| Failure::new(Code::Failed, error))?,
+            images: images.map_err(Failure::failed)?,
         })
     }
 }
@@ -144,7 +144,7 @@ impl Session {
     /// Answers the last question once more.
     pub async fn retry(&mut self, stop: impl Future<Output = ()>) -> Result<Ended, Failure> {
         let Some(before) = self.undo_answer() else {
-            return Err(Failure::new(Code::Failed, "there is no answer yet"));
+            return Err(Failure::failed("there is no answer yet"));
         };
         let answered = self.go_on(stop).await;
         if answered.is_err() {

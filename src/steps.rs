@@ -63,7 +63,7 @@ pub fn carry_out_asking(
     }
     match (steps.get(outcomes.len().saturating_sub(1)), outcomes.last()) {
         (Some(step), Some(Outcome::Failed(why))) => {
-            let failure = Failure::new(Code::Failed, format!("{}: {why}", step.title));
+            let failure = Failure::failed(format!("{}: {why}", step.title));
             Err(if is_root() {
                 failure
             } else {
@@ -85,7 +85,7 @@ pub fn check_rights(folder: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("{} can only be written to by root", folder.display());
-    Err(Failure::new(Code::Failed, text).hint(as_root()))
+    Err(Failure::failed(text).hint(as_root()))
 }
 
 /// Says what to type to do the same as root.

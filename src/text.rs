@@ -4,7 +4,7 @@ use std::{fs::File, io::Read as _, path::Path};
 
 use anyhow::Context as _;
 
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 
 /// Reads a text in UTF-8 of at most 64 MiB.
 pub fn read(path: &Path) -> Result<String, Failure> {
@@ -16,11 +16,11 @@ pub fn read(path: &Path) -> Result<String, Failure> {
         .with_context(cannot)?;
     if bytes.len() as u64 > MOST_BYTES {
         let text = format!("{} is larger than 64 MiB", path.display());
-        return Err(Failure::new(Code::Failed, text).hint("a part of it will do"));
+        return Err(Failure::failed(text).hint("a part of it will do"));
     }
     String::from_utf8(bytes).map_err(|_| {
         let text = format!("{} is not a text in UTF-8", path.display());
-        Failure::new(Code::Failed, text)
+        Failure::failed(text)
     })
 }
 

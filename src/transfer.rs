@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     catalogue,
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     known,
     term::{self, Steps},
 };
@@ -53,10 +53,7 @@ pub async fn run(
     if is_done {
         return Ok(());
     }
-    Err(Failure::new(
-        Code::Failed,
-        "the server ended before it was done",
-    ))
+    Err(Failure::failed("the server ended before it was done"))
 }
 
 /// Says what went wrong, and which model was probably meant: whoever is offline learns of a slip, too.
@@ -95,8 +92,9 @@ pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Re
     names.push("default".to_owned());
     if let Some(meant) = known::meant(model, &names) {
         let text = format!("there is no model {model}; did you mean {meant}?");
-        return Err(Failure::new(Code::Failed, text)
-            .hint(format!("`llmsrv pull {model}` gets a model of this name")));
+        return Err(
+            Failure::failed(text).hint(format!("`llmsrv pull {model}` gets a model of this name"))
+        );
     }
     if !context.global.quiet {
         term::note(format_args!("{model} is not here: pulling it"));

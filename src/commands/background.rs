@@ -78,7 +78,7 @@ fn plan(
     let host = &context.config().server.host;
     if host.port == 0 {
         let text = "a server in the background needs a fixed port";
-        return Err(Failure::new(Code::Usage, text).hint("name one with -p"));
+        return Err(Failure::usage(text).hint("name one with -p"));
     }
     variables.insert(0, ("LLMSRV_HOST".to_owned(), host.authority()));
     let program = Program {
@@ -128,8 +128,7 @@ fn already(context: &Context, manner: ApplyArgs, running: &Instance) -> Result<(
     let (pid, at) = (running.pid, listens(running));
     if !is_bound_as(running, &context.config().server.host) {
         let text = format!("a server runs already, and listens on {at} (process {pid})");
-        return Err(Failure::new(Code::Failed, text)
-            .hint("`llmsrv serve --background --restart` replaces it"));
+        return Err(Failure::failed(text).hint("`llmsrv serve --background --restart` replaces it"));
     }
     if manner.json {
         return steps::carry_out(context, manner, &[]);

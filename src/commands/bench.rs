@@ -19,9 +19,9 @@ use crate::{
     cli::{BEST, BenchArgs},
     connect::runtime,
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     local::{self, Access, Prune},
-    logging, term,
+    term,
 };
 
 /// A model to be measured.
@@ -36,7 +36,6 @@ pub struct Subject {
 
 /// Measures models, or makes one to be measured.
 pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let threads = match args.threads {
         None | Some(0) => context.threads(),
         Some(threads) => threads,
@@ -139,7 +138,7 @@ fn merged(mut limits: Limits, more: Limits) -> Limits {
 fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
     let tests = Test::matrix(&args.pp, &args.tg, &args.depth, &args.batch);
     if tests.is_empty() {
-        return Err(Failure::new(Code::Usage, "there is nothing to measure")
+        return Err(Failure::usage("there is nothing to measure")
             .hint("give --pp or --tg a number of tokens"));
     }
     const MOST_TOKENS: usize = 1 << 20;
@@ -147,11 +146,10 @@ fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
         .iter()
         .any(|test| test.positions() > MOST_TOKENS || test.sequences() > 1024)
     {
-        return Err(Failure::new(
-            Code::Usage,
-            "a test is larger than anything that can be measured",
-        )
-        .hint("at most 1048576 tokens and 1024 sequences"));
+        return Err(
+            Failure::usage("a test is larger than anything that can be measured")
+                .hint("at most 1048576 tokens and 1024 sequences"),
+        );
     }
     let mut peers: Vec<PeerSpec> = args.peer.iter().cloned().map(PeerSpec::Command).collect();
     for interpreter in &args.peer_python {

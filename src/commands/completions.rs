@@ -4,7 +4,7 @@ use clap_complete::env::Shells;
 
 use crate::{
     cli::{CompletionsArgs, ShellArg},
-    failure::{Code, Failure},
+    failure::Failure,
     term,
 };
 
@@ -36,12 +36,9 @@ pub fn script(shell: &str, program: &str) -> Result<String, Failure> {
         return Ok(BASH.replace("PROGRAM", program));
     }
     let shells = Shells::builtins();
-    let completer = shells.completer(shell).ok_or_else(|| {
-        Failure::new(
-            Code::Failed,
-            format!("no completions are known for {shell}"),
-        )
-    })?;
+    let completer = shells
+        .completer(shell)
+        .ok_or_else(|| Failure::failed(format!("no completions are known for {shell}")))?;
     let mut script = Vec::new();
     completer.write_registration("COMPLETE", program, program, program, &mut script)?;
     let mut script = String::from_utf8_lossy(&script).trim_start().to_owned();

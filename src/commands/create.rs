@@ -14,18 +14,13 @@ use llmsrv_convert::Imatrix;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cli::CreateArgs,
-    connect::{Connection, runtime},
-    context::Context,
-    failure::{Code, Failure},
-    local::Access,
-    logging, term, transfer,
+    cli::CreateArgs, connect::Connection, context::Context, failure::Failure, local::Access, term,
+    transfer,
 };
 use files::{Source, Uploader};
 
 /// Makes a model: the files it needs are brought to the server, which does the rest.
 pub fn run(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let (modelfile, folder) = read(args).map_err(with_hint)?;
     if !context.global.quiet {
         for name in modelfile.ignored_parameters() {
@@ -33,12 +28,10 @@ pub fn run(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
         }
     }
     let order = Order::new(&modelfile, &folder, args).map_err(with_hint)?;
-    runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Add).await?;
-        let made = make(context, args, &connection, order).await;
-        connection.close().await;
-        made.map_err(|failure| with_hint(failure).context(format!("cannot create {}", args.model)))
-    })
+    let made = Connection::with(context, Access::Add, async |connection| {
+        make(context, args, connection, order).await
+    });
+    made.map_err(|failure| with_hint(failure).context(format!("cannot create {}", args.model)))
 }
 
 /// What the server will be asked, files not yet uploaded.
@@ -117,7 +110,7 @@ fn read(args: &CreateArgs) -> Result<(Modelfile, PathBuf), Failure> {
         .with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.len() as u64 > MAX_MODELFILE_BYTES {
         let text = format!("{} is too large for a Modelfile", path.display());
-        return Err(Failure::new(Code::Failed, text));
+        return Err(Failure::failed(text));
     }
     let mut modelfile = Modelfile::parse(&bytes);
     if let (Err(llmsrv_api::modelfile::Error::NoFrom), Some(from)) = (&modelfile, &args.from) {

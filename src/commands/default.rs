@@ -5,26 +5,22 @@ use serde_json::json;
 
 use crate::{
     cli::DefaultArgs,
-    connect::{Connection, runtime},
+    connect::Connection,
     context::Context,
     failure::Failure,
     known::{self, Known},
     local::Access,
-    logging, term,
+    term,
 };
 
 /// Says which model is meant by `default`, or chooses another one.
 pub fn run(context: &Context, args: &DefaultArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let access = match args.model {
         Some(_) => Access::Use,
         None => Access::Look,
     };
-    let default = runtime()?.block_on(async {
-        let connection = Connection::open(context, access).await?;
-        let default = choose(&connection, args.model.as_deref()).await;
-        connection.close().await;
-        default
+    let default = Connection::with(context, access, async |connection| {
+        choose(connection, args.model.as_deref()).await
     })?;
     if args.json {
         term::json(&json!({ "default": default.name() }))?;

@@ -50,11 +50,10 @@ pub fn root(args: &DeviceArgs) -> Result<Sysroot, Failure> {
     match &args.root {
         None => Ok(Sysroot::machine()),
         Some(folder) if folder.is_dir() => Ok(Sysroot::new(folder)),
-        Some(folder) => Err(Failure::new(
-            Code::Usage,
-            format!("{} is not a folder", folder.display()),
-        )
-        .hint("--root wants a folder with sys, dev and proc in it")),
+        Some(folder) => Err(
+            Failure::usage(format!("{} is not a folder", folder.display()))
+                .hint("--root wants a folder with sys, dev and proc in it"),
+        ),
     }
 }
 
@@ -63,18 +62,14 @@ pub fn user(args: &DeviceArgs) -> Result<Identity, Failure> {
     match &args.user {
         None => Ok(Identity::current()),
         Some(name) => Identity::named(name)
-            .ok_or_else(|| Failure::new(Code::Usage, format!("this machine has no user {name}"))),
+            .ok_or_else(|| Failure::usage(format!("this machine has no user {name}"))),
     }
 }
 
 /// Starts this program again for whatever calls a driver.
 pub fn worker(args: &DeviceArgs) -> Result<Spawn, Failure> {
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::new(
-            Code::Usage,
-            format!("this program does not find itself: {error}"),
-        )
-    })?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::usage(format!("this program does not find itself: {error}")))?;
     Ok(Spawn {
         program,
         arguments: vec!["device-worker".into()],

@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 use crate::{
     cli::{ExamplesArgs, LanguageArg},
     context::Context,
-    failure::{Code, Failure},
-    logging, term,
+    failure::Failure,
+    term,
 };
 
 /// Prints requests that work as they are.
 pub fn run(context: &Context, args: &ExamplesArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let config = context.config();
     let host = &config.server.host;
     // Those who read it may sit at another machine.
@@ -44,9 +43,7 @@ pub fn run(context: &Context, args: &ExamplesArgs) -> Result<(), Failure> {
     if examples.is_empty() {
         let names: Vec<&str> = REQUESTS.iter().map(|request| request.name).collect();
         let text = format!("no example is named {}", args.words.join(" or "));
-        return Err(
-            Failure::new(Code::Failed, text).hint(format!("there are: {}", names.join(", ")))
-        );
+        return Err(Failure::failed(text).hint(format!("there are: {}", names.join(", "))));
     }
     if args.json {
         let examples = examples.iter().map(|(request, language, text)| {

@@ -9,15 +9,13 @@ use serde_json::{Value, json};
 use crate::{
     cli::{ApplyArgs, FirewallAction, FirewallArgs},
     context::Context,
-    failure::{Code, Failure},
-    logging,
+    failure::Failure,
     steps::{self, carry_out},
     term,
 };
 
 /// Looks at the firewall, or changes it.
 pub fn run(context: &Context, args: &FirewallArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let port = context.config().server.host.port;
     match args.action {
         FirewallAction::Status { json } => status(port, json),
@@ -101,7 +99,7 @@ fn plan(
 }
 
 fn failure(error: Error) -> Failure {
-    let failure = Failure::new(Code::Failed, error);
+    let failure = Failure::failed(error);
     if llmsrv_host::is_root() {
         failure
     } else {

@@ -5,20 +5,14 @@ use llmsrv_convert::Imatrix;
 use llmsrv_engine::LoadOptions;
 
 use super::bench;
-use crate::{
-    cli::ImatrixArgs,
-    context::Context,
-    failure::{Code, Failure},
-    local, logging, term, text,
-};
+use crate::{cli::ImatrixArgs, context::Context, failure::Failure, local, term, text};
 
 /// Reads a text with a model and writes how large the inputs of its matrices are.
 pub fn run(context: &Context, args: &ImatrixArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let text = text::read(&args.file)?;
     let subject = bench::subjects(context, std::slice::from_ref(&args.what))?.pop();
     let Some(subject) = subject else {
-        return Err(Failure::new(Code::Usage, "no model is named"));
+        return Err(Failure::usage("no model is named"));
     };
     let config = &context.config().server;
     let options = TextOptions {

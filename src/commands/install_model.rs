@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 use crate::{
     catalogue::refreshed::Refreshed,
     cli::InstallModelArgs,
-    connect::{Connection, runtime},
+    connect::Connection,
     context::Context,
     embedded,
-    failure::{Code, Failure},
+    failure::Failure,
     format,
     local::{self, Access, Prune},
-    logging,
     machine::Machine,
     term, transfer,
 };
@@ -30,12 +29,8 @@ const CHAIN: [&str; 4] = [
 
 /// Installs the first model of the chain that can be had, or the one that is named.
 pub fn run(context: &Context, args: &InstallModelArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
-    runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Add).await?;
-        let done = install(context, args, &connection).await;
-        connection.close().await;
-        done
+    Connection::with(context, Access::Add, async |connection| {
+        install(context, args, connection).await
     })
 }
 
@@ -85,14 +80,14 @@ fn best(context: &Context) -> Result<String, Failure> {
     let best = models.find(|model| model.suggested && model.about == "code");
     let best = best.ok_or_else(|| {
         let text = "no model for code in the list fits the memory of this machine";
-        Failure::new(Code::Failed, text).hint("`llmsrv search --all code` lists what they need")
+        Failure::failed(text).hint("`llmsrv search --all code` lists what they need")
     })?;
     Ok(best.name)
 }
 
 fn parse(name: &str) -> Result<ModelName, Failure> {
     name.parse()
-        .map_err(|error| Failure::new(Code::Usage, format!("{name}: {error}")))
+        .map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
 fn is(listed: &str, name: &ModelName) -> bool {
@@ -138,8 +133,7 @@ async fn pull(
     if listed.models.iter().any(|model| is(&model.name, name)) {
         return Ok(());
     }
-    Err(Failure::new(
-        Code::Failed,
+    Err(Failure::failed(
         "it was pulled, but the server does not list it",
     ))
 }
@@ -155,7 +149,7 @@ async fn look(
     let store = local::open_store(&config.server, Prune::No)?;
     let registry = Registry::new(local::registry(&config.server)?, store.into());
     // Its text has its causes already.
-    let failed = |error: llmsrv_registry::Error| Failure::new(Code::Failed, error);
+    let failed = |error: llmsrv_registry::Error| Failure::failed(error);
     let preview = registry
         .preview(name, args.insecure)
         .await
@@ -267,10 +261,10 @@ impl<'a> Report<'a> {
             Ok(Some(name)) => format!("; the built-in model {name} serves as before"),
             _ => String::new(),
         };
-        Failure::new(
-            Code::Failed,
-            format!("no model could be installed ({}){serves}", names.join(", ")),
-        )
+        Failure::failed(format!(
+            "no model could be installed ({}){serves}",
+            names.join(", ")
+        ))
         .hint(
             "with a network, run it again: it goes on where it was; or bring in a model file: \
              llmsrv create NAME --from FILE.gguf",

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{
     cli::{KeyAction, KeyArgs, RoleArg},
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     format, term,
 };
 
@@ -25,7 +25,7 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
             json: as_json,
         } => {
             if name.trim().is_empty() {
-                return Err(Failure::new(Code::Usage, "a key needs a name"));
+                return Err(Failure::usage("a key needs a name"));
             }
             let key = new_key()?;
             let entry = KeyEntry {
@@ -53,10 +53,8 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
         KeyAction::Off { json: as_json } => {
             let were_there = file.remove_all()?;
             if !context.config().server.api_keys.is_empty() {
-                return Err(
-                    Failure::new(Code::Failed, "LLMSRV_API_KEYS has keys as well")
-                        .hint("unset it; `llmsrv config` says where it is set"),
-                );
+                return Err(Failure::failed("LLMSRV_API_KEYS has keys as well")
+                    .hint("unset it; `llmsrv config` says where it is set"));
             }
             if as_json {
                 term::json(&json!({ "removed": were_there }))?;
@@ -74,7 +72,7 @@ pub fn run(context: &Context, args: KeyArgs) -> Result<(), Failure> {
             json: as_json,
         } => {
             let left = file.remove(&name).map_err(|error| {
-                Failure::new(Code::Failed, error).hint("`llmsrv key list` shows the names")
+                Failure::failed(error).hint("`llmsrv key list` shows the names")
             })?;
             if as_json {
                 term::json(&json!({ "removed": name, "left": left }))?;

@@ -21,15 +21,14 @@ use crate::{
     cli::LaunchArgs,
     connect::{self, running, runtime},
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     known::{self, Known},
-    logging, term,
+    term,
     tools::{KEY_SHOWN, NO_KEY, Place, TOOLS, Tool, Way},
 };
 
 /// Starts a tool, prints what it needs, or lists all of them.
 pub fn run(context: &Context, args: &LaunchArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let Some(name) = &args.tool else {
         return list(context, args);
     };
@@ -53,7 +52,7 @@ fn find(name: &str) -> Result<&'static Tool, Failure> {
             Some(near) => format!("did you mean `llmsrv launch {near}`?"),
             None => format!("there are: {}", names.collect::<Vec<_>>().join(", ")),
         };
-        Failure::new(Code::Usage, format_args!("no tool is named {name}")).hint(hint)
+        Failure::usage(format_args!("no tool is named {name}")).hint(hint)
     })
 }
 
@@ -66,17 +65,14 @@ fn start(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<Failure, F
         args: own_args,
     } = &tool.way
     else {
-        return Ok(Failure::new(
-            Code::Usage,
-            "this tool is not started from here",
-        ));
+        return Ok(Failure::usage("this tool is not started from here"));
     };
     let path = path(program).ok_or_else(|| {
         let text = format!(
             "{} is not installed: no `{program}` on the PATH",
             tool.title
         );
-        Failure::new(Code::Failed, text).hint(format!("`{install}` installs it"))
+        Failure::failed(text).hint(format!("`{install}` installs it"))
     })?;
     let place = loaded(context, args)?;
     if !context.global.quiet {
@@ -138,7 +134,7 @@ async fn context_of(client: &Client, model: &str) -> Option<u64> {
 fn change(context: &Context, args: &LaunchArgs, tool: &Tool) -> Result<(), Failure> {
     let Some(file) = &tool.settings else {
         let text = format!("{} has no settings file that llmsrv writes", tool.title);
-        return Err(Failure::new(Code::Usage, text).hint(format!(
+        return Err(Failure::usage(text).hint(format!(
             "`llmsrv launch {} --print` prints what it needs",
             tool.name
         )));
@@ -208,14 +204,14 @@ fn consent(args: &LaunchArgs, question: &str) -> Result<(), Failure> {
     }
     if !term::stdin_is_terminal() {
         let text = "nobody is there to say yes";
-        return Err(Failure::new(Code::Usage, text).hint("--yes says it"));
+        return Err(Failure::usage(text).hint("--yes says it"));
     }
     term::question(format_args!("{question} [y/N] "))?;
     let mut answer = String::new();
     std::io::stdin().lock().take(100).read_line(&mut answer)?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::new(Code::Failed, "nothing was changed")),
+        _ => Err(Failure::failed("nothing was changed")),
     }
 }
 

@@ -5,24 +5,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    cli::ListArgs,
-    connect::{Connection, runtime},
-    context::Context,
-    failure::Failure,
-    format,
-    local::Access,
-    logging, term,
+    cli::ListArgs, connect::Connection, context::Context, failure::Failure, format, local::Access,
+    term,
 };
 
 /// Prints the models, newest first.
 pub fn run(context: &Context, args: &ListArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let prefix = args.prefix.as_deref().unwrap_or_default().to_lowercase();
-    let mut listed: Value = runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Look).await?;
-        let listed = connection.client.get("/api/tags").await;
-        connection.close().await;
-        Ok::<_, Failure>(listed?)
+    let mut listed: Value = Connection::with(context, Access::Look, async |connection| {
+        Ok(connection.client.get("/api/tags").await?)
     })?;
     if let Some(models) = listed["models"].as_array_mut() {
         models.retain(|model| {

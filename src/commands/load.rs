@@ -20,12 +20,11 @@ use crate::{
     connect::runtime,
     context::Context,
     failure::{Code, Failure},
-    format, logging, term,
+    format, term,
 };
 
 /// Puts the load that was asked for on the machine, one kind after another.
 pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let stop = Stop::default();
     let signals = runtime()?;
     let interrupted = {

@@ -18,16 +18,10 @@ use llmsrv_host::{
 use serde_json::{Value, json};
 
 use super::service;
-use crate::{
-    cli::LogsArgs,
-    context::Context,
-    failure::{Code, Failure},
-    logging, term,
-};
+use crate::{cli::LogsArgs, context::Context, failure::Failure, term};
 
 /// Shows the log.
 pub fn run(context: &Context, args: &LogsArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let since = args
         .since
         .as_deref()
@@ -136,7 +130,7 @@ fn file(path: &Path, args: &LogsArgs, since: Option<Timestamp>) -> Result<(), Fa
         Ok(follow) => follow,
         Err(error) => {
             let text = format!("there is no log: {}: {error}", path.display());
-            return Err(Failure::new(Code::Failed, text).hint(
+            return Err(Failure::failed(text).hint(
                 "a server in the foreground logs to its terminal; `llmsrv serve --background` and \
                  the service keep a log",
             ));
@@ -226,7 +220,7 @@ fn since(text: &str, now: Zoned) -> Result<Timestamp, Failure> {
         .or_else(local)
         .or_else(long_ago)
         .ok_or_else(|| {
-            Failure::new(Code::Usage, format!("--since {text}: not a valid time"))
+            Failure::usage(format!("--since {text}: not a valid time"))
                 .hint("such as 30m, 2h, 1d, today, 2026-11-21 or 2026-11-21T08:00:00Z")
         })
 }
@@ -239,6 +233,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Code;
 
     #[test]
     fn times_are_read_as_people_write_them() {

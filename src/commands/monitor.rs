@@ -13,11 +13,10 @@ use llmsrv_monitor::{Error, Feed, Model, Options, Report, Sampler, plain, watch}
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use crate::{cli::MonitorArgs, connect, context::Context, failure::Failure, logging, term};
+use crate::{cli::MonitorArgs, connect, context::Context, failure::Failure, term};
 
 /// Shows the monitor, or prints what it would show.
 pub fn run(context: &Context, args: &MonitorArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let feed = Feed::default();
     let interval = args.interval.unwrap_or(Duration::from_secs(1));
     // A fixture has no server.

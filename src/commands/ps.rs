@@ -9,12 +9,11 @@ use crate::{
     connect::{running, runtime},
     context::Context,
     failure::Failure,
-    format, logging, term,
+    format, term,
 };
 
 /// Prints the models in the memory of the running server.
 pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let loaded: Value = runtime()?.block_on(async {
         let client = running(context).await?;
         Ok::<_, Failure>(client.get("/api/ps").await?)

@@ -3,19 +3,12 @@
 use serde_json::json;
 
 use crate::{
-    cli::PullArgs,
-    connect::{Connection, runtime},
-    context::Context,
-    failure::{Code, Failure},
-    local::Access,
-    logging, transfer,
+    cli::PullArgs, connect::Connection, context::Context, failure::Failure, local::Access, transfer,
 };
 
 /// Pulls models, one after another. One that cannot be pulled does not keep the others.
 pub fn run(context: &Context, args: &PullArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
-    runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Add).await?;
+    Connection::with(context, Access::Add, async |connection| {
         let mut failures = Vec::new();
         for name in &args.names {
             let request = json!({ "model": name, "insecure": args.insecure });
@@ -25,20 +18,6 @@ pub fn run(context: &Context, args: &PullArgs) -> Result<(), Failure> {
                 failures.push(failure.context(format!("cannot pull {name}")));
             }
         }
-        connection.close().await;
-        match failures.len() {
-            0 => Ok(()),
-            1 => Err(failures.remove(0)),
-            n => {
-                let lines: Vec<String> = failures
-                    .iter()
-                    .map(|failure| format!("\n  {failure}"))
-                    .collect();
-                Err(Failure::new(
-                    Code::Failed,
-                    format!("{n} models are not there:{}", lines.concat()),
-                ))
-            }
-        }
+        Failure::together(failures, "models are not there")
     })
 }

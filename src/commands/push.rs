@@ -3,23 +3,15 @@
 use serde_json::json;
 
 use crate::{
-    cli::PushArgs,
-    connect::{Connection, runtime},
-    context::Context,
-    failure::Failure,
-    local::Access,
-    logging, transfer,
+    cli::PushArgs, connect::Connection, context::Context, failure::Failure, local::Access, transfer,
 };
 
 /// Pushes a model.
 pub fn run(context: &Context, args: &PushArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
-    runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Use).await?;
+    Connection::with(context, Access::Use, async |connection| {
         let request = json!({ "model": args.name, "insecure": args.insecure });
         let mut shown = transfer::shown(context, args.json);
         let pushed = transfer::run(&connection.client, "/api/push", &request, &mut shown).await;
-        connection.close().await;
         pushed.map_err(|failure| failure.context(format!("cannot push {}", args.name)))
     })
 }

@@ -3,19 +3,12 @@
 use serde_json::json;
 
 use crate::{
-    cli::RmArgs,
-    connect::{Connection, runtime},
-    context::Context,
-    failure::{Code, Failure},
-    local::Access,
-    logging, term,
+    cli::RmArgs, connect::Connection, context::Context, failure::Failure, local::Access, term,
 };
 
 /// Removes models. One that cannot be removed does not keep the others.
 pub fn run(context: &Context, args: &RmArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
-    runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Use).await?;
+    Connection::with(context, Access::Use, async |connection| {
         let (mut removed, mut failures) = (Vec::new(), Vec::new());
         for model in &args.names {
             // A model in memory would keep its files; none is in memory of a server just started.
@@ -29,7 +22,6 @@ pub fn run(context: &Context, args: &RmArgs) -> Result<(), Failure> {
                 )),
             }
         }
-        connection.close().await;
         if args.json {
             term::json(&json!({ "removed": removed }))?;
         } else if !context.global.quiet {
@@ -37,21 +29,6 @@ pub fn run(context: &Context, args: &RmArgs) -> Result<(), Failure> {
                 term::note(format_args!("removed {model}"));
             }
         }
-        let several = failures.len() > 1;
-        match failures.pop() {
-            None => Ok(()),
-            Some(failure) if !several => Err(failure),
-            Some(last) => {
-                failures.push(last);
-                let lines: Vec<String> = failures
-                    .iter()
-                    .map(|failure| format!("\n  {failure}"))
-                    .collect();
-                Err(Failure::new(
-                    Code::Failed,
-                    format!("{} models remain:{}", lines.len(), lines.concat()),
-                ))
-            }
-        }
+        Failure::together(failures, "models remain")
     })
 }

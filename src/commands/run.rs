@@ -12,10 +12,9 @@ use crate::{
     cli::{RunArgs, ThinkArg},
     connect::{Connection, runtime},
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     known::Known,
     local::Access,
-    logging,
     run::{CUT, Ended, Prompt, Session, chat, files, images, options},
     term,
     transfer::pull_missing,
@@ -26,7 +25,6 @@ const MAX_PIPED: u64 = 64 << 20;
 
 /// Answers one prompt, or chats when there is none.
 pub fn run(context: &Context, args: RunArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     refuse_prompt_as_model(&args)?;
     let interactive = args.prompt.is_empty() && term::stdin_is_terminal();
     let prompt = if interactive {
@@ -75,11 +73,11 @@ async fn converse(
     let mut prompt = Prompt::new(prompt, sees)?;
     if let Some(known) = known.filter(|known| !known.sees && !images.is_empty()) {
         let text = format!("{} sees no images", known.shown());
-        return Err(Failure::new(Code::Failed, text));
+        return Err(Failure::failed(text));
     }
     prompt.images.splice(0..0, images);
     match session.answer(prompt, std::future::pending()).await {
-        Ok(Ended::Cut) => Err(Failure::new(Code::Failed, CUT)),
+        Ok(Ended::Cut) => Err(Failure::failed(CUT)),
         answered => answered.map(drop),
     }
 }
@@ -89,11 +87,10 @@ fn refuse_prompt_as_model(args: &RunArgs) -> Result<(), Failure> {
     if !args.model.contains(char::is_whitespace) || Path::new(&args.model).exists() {
         return Ok(());
     }
-    Err(Failure::new(
-        Code::Usage,
-        "the name of a model comes before the prompt, and has no blanks",
+    Err(
+        Failure::usage("the name of a model comes before the prompt, and has no blanks")
+            .hint("`llmsrv run default PROMPT` asks the default model"),
     )
-    .hint("`llmsrv run default PROMPT` asks the default model"))
 }
 
 /// Returns the file that is meant by a model's name, if it is that of one.
@@ -109,7 +106,7 @@ fn model_file(model: &str) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     }
     let cannot = |why: &str| {
-        Failure::new(Code::Failed, format!("cannot run {model}: {why}"))
+        Failure::failed(format!("cannot run {model}: {why}"))
             .hint("`llmsrv create NAME --from PATH` makes a model of a file or a folder")
     };
     let mut start = [0; 4];
@@ -140,7 +137,7 @@ fn prompt(words: &[String]) -> Result<String, Failure> {
     if !words.is_empty() {
         // What is piped in is somebody else's text: it names no files.
         let words = files::attach(&words.join(" "));
-        parts.push(words.map_err(|wrong| Failure::new(Code::Usage, wrong))?);
+        parts.push(words.map_err(Failure::usage)?);
     }
     if !term::stdin_is_terminal() {
         let mut bytes = Vec::new();
@@ -150,10 +147,9 @@ fn prompt(words: &[String]) -> Result<String, Failure> {
             .read_to_end(&mut bytes)
             .context("cannot read stdin")?;
         if bytes.len() as u64 > MAX_PIPED {
-            return Err(Failure::new(
-                Code::Failed,
-                format!("stdin is longer than {MAX_PIPED} bytes"),
-            ));
+            return Err(Failure::failed(format!(
+                "stdin is longer than {MAX_PIPED} bytes"
+            )));
         }
         let text = String::from_utf8(bytes).context("stdin is not text (UTF-8)")?;
         if !text.trim().is_empty() {
@@ -161,7 +157,7 @@ fn prompt(words: &[String]) -> Result<String, Failure> {
         }
     }
     if parts.is_empty() {
-        return Err(Failure::new(Code::Usage, "there is no prompt")
+        return Err(Failure::usage("there is no prompt")
             .hint("write it as an argument, or run the command in a terminal to chat"));
     }
     Ok(parts.join("\n\n"))
@@ -176,7 +172,7 @@ struct Setup {
 
 impl Setup {
     fn parse(args: &RunArgs) -> Result<Setup, Failure> {
-        let usage = |message: String| Failure::new(Code::Usage, message);
+        let usage = |message: String| Failure::usage(message);
         let mut set = Map::new();
         for option in &args.options {
             let (name, value) = option

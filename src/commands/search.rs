@@ -10,17 +10,15 @@ use crate::{
     cli::SearchArgs,
     connect,
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     format,
     local::{self, Prune},
-    logging,
     machine::{Machine, READING},
     term,
 };
 
 /// Lists the models that match, and what each would be like on this machine.
 pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     if let Some(host) = &args.refresh {
         refresh(context, args, host)?;
     }
@@ -31,10 +29,7 @@ pub fn run(context: &Context, args: &SearchArgs) -> Result<(), Failure> {
     let mut found = Machine::measure(context.threads()).list(&args.words, &refreshed);
     if found.models.is_empty() {
         let words = args.words.join(" ");
-        let failure = Failure::new(
-            Code::Failed,
-            format_args!("no model in the list matches {words}"),
-        );
+        let failure = Failure::failed(format_args!("no model in the list matches {words}"));
         return Err(failure.hint(match catalogue::meant(&words) {
             Some(meant) => format!("did you mean {meant}?"),
             None => {
@@ -101,10 +96,10 @@ fn refresh(context: &Context, args: &SearchArgs, host: &str) -> Result<(), Failu
     };
     let offers = connect::runtime()?.block_on(registry.offers(host, &args.words, false, &report));
     drop(spinner);
-    let offers = offers.map_err(|error| Failure::new(Code::Failed, error))?;
+    let offers = offers.map_err(Failure::failed)?;
     if offers.is_empty() {
         let text = format!("{host} offers no model of that name");
-        return Err(Failure::new(Code::Failed, text));
+        return Err(Failure::failed(text));
     }
     list.add(Zoned::now().date().to_string(), offers);
     list.write()?;

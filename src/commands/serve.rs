@@ -19,7 +19,7 @@ use crate::{
     cli::{ApplyArgs, ServeArgs},
     commands::{background, is_open, listens, service},
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     local::{self, Prune},
     logging, notify,
     reload::{self, Reloader},
@@ -63,7 +63,7 @@ pub fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
     if args.dry_run {
         let text = "--dry-run needs --background or --install";
-        return Err(Failure::new(Code::Usage, text));
+        return Err(Failure::usage(text));
     }
     if args.detached {
         // Whoever is the first of its session already has no terminal.
@@ -173,9 +173,9 @@ pub async fn listen(address: &Address) -> Result<TcpListener, Failure> {
     if kind == io::ErrorKind::AddrInUse {
         let who = who_listens(address).await;
         return Err(
-            Failure::new(Code::Failed, format!("cannot listen on {authority}: {who}")).hint(
-                format!("stop it, or choose another port: `llmsrv serve -p {other_port}`"),
-            ),
+            Failure::failed(format!("cannot listen on {authority}: {who}")).hint(format!(
+                "stop it, or choose another port: `llmsrv serve -p {other_port}`"
+            )),
         );
     }
     let failure =
@@ -320,6 +320,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Code;
 
     #[tokio::test]
     async fn a_taken_port_is_explained() {

@@ -32,7 +32,6 @@ use crate::{
 
 /// Does what was asked with the service.
 pub fn run(context: &Context, args: &ServiceArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     match &args.action {
         ServiceAction::Install(args) => {
             let steps = install_steps(context, args)?;

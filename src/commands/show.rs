@@ -4,25 +4,16 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::ShowArgs,
-    connect::{Connection, runtime},
-    context::Context,
-    failure::Failure,
-    local::Access,
-    logging,
-    overview::overview,
-    term,
+    cli::ShowArgs, connect::Connection, context::Context, failure::Failure, local::Access,
+    overview::overview, term,
 };
 
 /// Prints what is known of a model, or one part of it.
 pub fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
-    let shown: Value = runtime()?.block_on(async {
-        let connection = Connection::open(context, Access::Look).await?;
+    let shown: Value = Connection::with(context, Access::Look, async |connection| {
         let request = json!({ "model": args.model, "verbose": args.verbose });
         let shown = connection.client.post("/api/show", &request).await;
-        connection.close().await;
-        Ok::<_, Failure>(shown.with_context(|| format!("cannot show {}", args.model))?)
+        Ok(shown.with_context(|| format!("cannot show {}", args.model))?)
     })?;
     if args.json {
         term::json(&shown)?;

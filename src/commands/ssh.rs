@@ -24,10 +24,7 @@ use crate::{
 /// Logs in, or does a part of it.
 pub fn run(global: &GlobalArgs, args: SshArgs) -> Result<ExitCode, Failure> {
     if args.json && !args.doctor && !args.dry_run {
-        return Err(Failure::new(
-            Code::Usage,
-            "--json goes with --doctor or --dry-run",
-        ));
+        return Err(Failure::usage("--json goes with --doctor or --dry-run"));
     }
     let ssh = Ssh {
         destination: args.destination.clone(),

@@ -15,12 +15,11 @@ use crate::{
     connect::{self, Greeting, client, runtime},
     context::Context,
     failure::{Code, Failure, KEY_HINT},
-    format, logging, term,
+    format, term,
 };
 
 /// Prints what runs on the configured port. That nothing does is an exit status of its own.
 pub fn run(context: &Context, args: &StatusArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let state = State::find(context)?;
     if args.json {
         term::json(&state.json())?;

@@ -11,12 +11,11 @@ use crate::{
     connect::{running, runtime},
     context::Context,
     failure::{Code, Failure},
-    logging, term,
+    term,
 };
 
 /// Unloads a model from the memory of the running server, or ends the server.
 pub fn run(context: &Context, args: &StopArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let (text, as_json) = if let Some(model) = &args.model {
         unload(context, model)?;
         (format!("stopped {model}"), json!({ "model": model }))

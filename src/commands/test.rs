@@ -18,12 +18,11 @@ use crate::{
     connect::{self, Greeting, runtime},
     context::Context,
     failure::{Code, Failure},
-    known, logging, term,
+    known, term,
 };
 
 /// Checks the running server.
 pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     Ok(if checks_pass(context, &args.model, args.json)? {
         ExitCode::SUCCESS
     } else {

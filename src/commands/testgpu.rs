@@ -12,16 +12,10 @@ use llmsrv_worker::Limits;
 use serde_json::json;
 
 use super::devices;
-use crate::{
-    cli::TestgpuArgs,
-    context::Context,
-    failure::{Code, Failure},
-    format, local, logging, term,
-};
+use crate::{cli::TestgpuArgs, context::Context, failure::Failure, format, local, logging, term};
 
 /// Tests the GPUs of this machine.
 pub fn run(context: &Context, args: &TestgpuArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let common = &args.common;
     if common.list {
         return devices::list(CATEGORIES, common.json);
@@ -36,11 +30,10 @@ pub fn run(context: &Context, args: &TestgpuArgs) -> Result<ExitCode, Failure> {
         // A folder has no driver that could be called.
         let readable = |name: &&str| ["hardware", "driver", "permissions"].contains(name);
         if !args.category.is_empty() && !categories.iter().all(readable) {
-            return Err(Failure::new(
-                Code::Usage,
-                "--root can be read, but nothing can be computed there",
-            )
-            .hint("with --root, the categories are hardware, driver and permissions"));
+            return Err(
+                Failure::usage("--root can be read, but nothing can be computed there")
+                    .hint("with --root, the categories are hardware, driver and permissions"),
+            );
         }
         categories.retain(readable);
     }
@@ -135,16 +128,13 @@ fn fix(
         term::line(step.line(sudo))?;
         if args.yes {
             let status = step.run(sudo).map_err(|error| {
-                Failure::new(
-                    Code::Failed,
-                    format!("{} cannot be run: {error}", step.command[0]),
-                )
+                Failure::failed(format!("{} cannot be run: {error}", step.command[0]))
             })?;
             if !status.success() {
-                return Err(Failure::new(
-                    Code::Failed,
-                    format!("{} failed: {status}", step.line(sudo)),
-                ));
+                return Err(Failure::failed(format!(
+                    "{} failed: {status}",
+                    step.line(sudo)
+                )));
             }
         }
     }

@@ -8,26 +8,17 @@ use llmsrv_devices::{
 };
 
 use super::devices;
-use crate::{
-    cli::TestnpuArgs,
-    context::Context,
-    failure::{Code, Failure},
-    logging, term,
-};
+use crate::{cli::TestnpuArgs, context::Context, failure::Failure, term};
 
 /// Tests the NPUs of this machine.
 pub fn run(context: &Context, args: &TestnpuArgs) -> Result<ExitCode, Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let common = &args.common;
     if common.list {
         return devices::list(CATEGORIES, common.json);
     }
     for file in [&args.model, &args.runtime].into_iter().flatten() {
         if !file.exists() {
-            return Err(Failure::new(
-                Code::Usage,
-                format!("{} does not exist", file.display()),
-            ));
+            return Err(Failure::usage(format!("{} does not exist", file.display())));
         }
     }
     let options = Options {

@@ -9,12 +9,11 @@ use crate::{
     context::Context,
     embedded,
     failure::{Failure, KEY_HINT},
-    format, logging, term,
+    format, term,
 };
 
 /// Prints the versions of this program and of the running server, if one runs.
 pub fn run(context: &Context, args: &VersionArgs) -> Result<(), Failure> {
-    logging::start(context.config(), logging::Style::Command)?;
     let url = context.config().server.host.url();
     let client = client(context)?;
     let greeting = runtime()?.block_on(connect::greet(&client));

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     known::{self, Known},
     overview::overview,
     run::{
@@ -150,7 +150,7 @@ async fn save(session: &Session, name: &str) -> Result<(), Failure> {
 
 /// Asks what was typed, with the files and images it names.
 async fn say(session: &mut Session, text: String, sees: bool, images: &mut Vec<String>) {
-    let attached = files::attach(&text).map_err(|wrong| Failure::new(Code::Failed, wrong));
+    let attached = files::attach(&text).map_err(Failure::failed);
     match attached.and_then(|text| Prompt::new(text, sees)) {
         Ok(mut prompt) => {
             prompt.images.splice(0..0, std::mem::take(images));

@@ -1,9 +1,11 @@
 """Drives a running llmsrv through the official Anthropic SDK, unmodified.
 
-The server's address comes in LLMSRV_URL.
+The server's address comes in LLMSRV_URL. Arguments name the parts to run; without any, all are. The model `caller`
+is the built-in one under a template that knows tools.
 """
 
 import os
+import sys
 
 import anthropic
 
@@ -58,6 +60,25 @@ def conversation():
     assert answer.content == [] or answer.content[0].type == "text"
 
 
+def tools():
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    answer = client.messages.create(
+        model="caller",
+        max_tokens=200,
+        messages=HELLO,
+        tools=[{"name": "weather", "input_schema": schema}],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+    )
+    (call,) = answer.content
+    assert answer.stop_reason == "tool_use" and call.type == "tool_use" and call.name == "weather", answer
+    assert call.input["city"] in ("Paris", "Rome")
+
+
 def errors():
     for call, kind in (
         (lambda: client.messages.create(model="no-such-model", max_tokens=1, messages=HELLO), anthropic.NotFoundError),
@@ -72,6 +93,7 @@ def errors():
             raise AssertionError(f"{kind} was expected")
 
 
-for part in (message, stream, limits, count, conversation, errors):
-    part()
-    print("ok", part.__name__)
+for part in (message, stream, limits, count, conversation, tools, errors):
+    if not sys.argv[1:] or part.__name__ in sys.argv[1:]:
+        part()
+        print("ok", part.__name__)

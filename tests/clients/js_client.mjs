@@ -1,5 +1,5 @@
 // Drives a running llmsrv through the official JavaScript client of the native API, unmodified.
-// The server's address comes in OLLAMA_HOST.
+// The server's address comes in OLLAMA_HOST. Arguments name the parts to run; without any, all are.
 
 import assert from 'node:assert/strict'
 import { Ollama } from 'ollama'
@@ -36,6 +36,12 @@ const parts = {
       for await (const _ of stream) client.abort()
     }, { name: 'AbortError' })
   },
+  async embeddings() {
+    const { embeddings } = await client.embed({ model, input: ['What is Rust?', 'Tell me a joke'] })
+    assert.equal(embeddings.length, 2)
+    assert.equal(embeddings[0].length, embeddings[1].length)
+    assert.notDeepEqual(embeddings[0], embeddings[1])
+  },
   async library() {
     const names = (await client.list()).models.map((m) => m.name)
     assert.ok(names.includes('default:latest'), names.join())
@@ -52,7 +58,9 @@ const parts = {
   },
 }
 
+const wanted = process.argv.slice(2)
 for (const [name, part] of Object.entries(parts)) {
+  if (wanted.length && !wanted.includes(name)) continue
   await part()
   console.log('ok', name)
 }

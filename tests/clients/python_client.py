@@ -1,9 +1,11 @@
 """Drives a running llmsrv through the official Python client of the native API, unmodified.
 
-The server's address comes in OLLAMA_HOST, as for any user of that client.
+The server's address comes in OLLAMA_HOST, as for any user of that client. Arguments name the parts to run; without
+any, all are.
 """
 
 import asyncio
+import sys
 
 import ollama
 from pydantic import BaseModel
@@ -48,6 +50,13 @@ def structured():
         Answer.model_validate_json(answer.message.content)
 
 
+def embeddings():
+    one = ollama.embed(MODEL, "What is Rust?")
+    both = ollama.embed(MODEL, ["What is Rust?", "Tell me a joke"])
+    assert both.embeddings[0] == one.embeddings[0] != both.embeddings[1]
+    assert abs(sum(x * x for x in one.embeddings[0]) - 1) < 1e-3 and one.prompt_eval_count > 0
+
+
 def library():
     names = [model.model for model in ollama.list().models]
     assert "default:latest" in names, names
@@ -75,14 +84,15 @@ def errors():
             raise AssertionError("an error was expected")
 
 
-async def concurrent():
-    client = ollama.AsyncClient()
-    answers = await asyncio.gather(*(client.generate(MODEL, "Hello!", options=GREEDY) for _ in range(6)))
-    assert len({answer.response for answer in answers}) == 1
+def concurrent():
+    async def ask():
+        client = ollama.AsyncClient()
+        return await asyncio.gather(*(client.generate(MODEL, "Hello!", options=GREEDY) for _ in range(6)))
+
+    assert len({answer.response for answer in asyncio.run(ask())}) == 1
 
 
-for part in (generate, chat, structured, library, errors):
-    part()
-    print("ok", part.__name__)
-asyncio.run(concurrent())
-print("ok concurrent")
+for part in (generate, chat, structured, embeddings, library, errors, concurrent):
+    if not sys.argv[1:] or part.__name__ in sys.argv[1:]:
+        part()
+        print("ok", part.__name__)

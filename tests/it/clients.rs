@@ -9,9 +9,12 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::util::{Output, Sandbox, Server};
+use crate::{
+    gpu::{GPU, workers},
+    util::{Output, Sandbox, Server},
+};
 
 fn clients() -> PathBuf {
     std::env::var_os("TEST_CLIENTS")
@@ -25,57 +28,97 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Runs a script of ours that drives a client of Python; its last part is called `last`.
-fn python(name: &str, last: &str) {
+/// Starts a server with the built-in model, and as `caller` the same under a template that knows tools.
+async fn serve(sandbox: &Sandbox, env: &[(&str, &str)]) -> Server {
+    let server = sandbox.serve_with(&[], env);
+    let template = "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}{{ range .ToolCalls }}<tool_call>\n{\"name\": \"{{ .Function.Name }}\", \"arguments\": {{ .Function.Arguments }}}\n</tool_call>{{ end }}<|im_end|>\n{{ end }}<|im_start|>assistant\n";
+    let template = format!("{{{{ if .Tools }}}}{{{{ end }}}}{template}");
+    let body = json!({"model": "caller", "from": "default", "template": template, "stream": false});
+    server.post("/api/create", &body).await.ok();
+    server
+}
+
+/// Runs a script of ours that drives a client; returns what it printed. Without `parts` all are run.
+fn drive(server: &Server, name: &str, parts: &[&str]) -> String {
     let clients = clients();
-    let sandbox = Sandbox::new();
-    let server = sandbox.serve();
-    let output = Output::of(
-        Command::new(clients.join("venv/bin/python"))
+    // Modules of JavaScript are looked for beside the script. Each server has its own copy.
+    let copy = clients.join(format!("{}-{name}", server.pid()));
+    let mut command = if Path::new(name).extension().is_some_and(|end| end == "py") {
+        let mut command = Command::new(clients.join("venv/bin/python"));
+        command
             .args(["-X", "dev", "-W", "ignore"])
-            .arg(script(name))
-            .env("OLLAMA_HOST", &server.url)
-            .env("LLMSRV_URL", &server.url),
-    )
-    .ok();
-    assert!(output.stdout.contains(last), "{output:?}");
+            .arg(script(name));
+        command
+    } else {
+        fs::copy(script(name), &copy).unwrap();
+        let mut command = Command::new("node");
+        command.arg(&copy);
+        command
+    };
+    command
+        .args(parts)
+        .env("OLLAMA_HOST", &server.url)
+        .env("LLMSRV_URL", &server.url);
+    let output = Output::of(&mut command);
+    let _ = fs::remove_file(copy);
+    output.ok().stdout
 }
 
-#[test]
-fn the_official_python_client_works_unmodified() {
-    python("python_client.py", "ok concurrent");
-}
-
-#[test]
-fn the_openai_sdk_works_unmodified() {
-    python("openai_sdk.py", "ok concurrent");
-}
-
-#[test]
-fn the_anthropic_sdk_works_unmodified() {
-    python("anthropic_sdk.py", "ok errors");
-}
-
-#[test]
-fn langchain_works_unmodified() {
-    python("langchain_client.py", "ok batch");
-}
-
-#[test]
-fn the_official_javascript_client_works_unmodified() {
-    let clients = clients();
+/// Runs all parts of such a script against a server of its own; the last one is called `last`.
+async fn client(name: &str, last: &str) {
     let sandbox = Sandbox::new();
-    let server = sandbox.serve();
-    // Modules are looked for beside the script.
-    let copy = clients.join("js_client.mjs");
-    std::fs::copy(script("js_client.mjs"), &copy).unwrap();
-    let output = Output::of(
-        Command::new("node")
-            .arg(&copy)
-            .env("OLLAMA_HOST", &server.url),
-    )
-    .ok();
-    assert!(output.stdout.contains("ok errors"), "{output:?}");
+    let server = serve(&sandbox, &[]).await;
+    let said = drive(&server, name, &[]);
+    assert!(said.contains(&format!("ok {last}")), "{said}");
+}
+
+#[tokio::test]
+async fn the_official_python_client_works_unmodified() {
+    client("python_client.py", "concurrent").await;
+}
+
+#[tokio::test]
+async fn the_openai_sdk_works_unmodified() {
+    client("openai_sdk.py", "concurrent").await;
+}
+
+#[tokio::test]
+async fn the_anthropic_sdk_works_unmodified() {
+    client("anthropic_sdk.py", "errors").await;
+}
+
+#[tokio::test]
+async fn langchain_works_unmodified() {
+    client("langchain_client.py", "batch").await;
+}
+
+#[tokio::test]
+async fn the_official_javascript_client_works_unmodified() {
+    client("js_client.mjs", "errors").await;
+}
+
+/// One server whose models a GPU computes: texts, streams, formats, calls of tools and vectors, each by one client at
+/// least.
+#[tokio::test]
+async fn the_official_clients_work_unmodified_on_a_gpu() {
+    let sandbox = Sandbox::new();
+    let server = serve(&sandbox, &GPU).await;
+    for (script, parts) in [
+        ("python_client.py", &["generate", "embeddings"][..]),
+        ("openai_sdk.py", &["structured", "tools", "embeddings"]),
+        ("anthropic_sdk.py", &["stream"]),
+        ("js_client.mjs", &["embeddings"]),
+    ] {
+        let said = drive(&server, script, parts);
+        for part in parts {
+            assert!(said.contains(&format!("ok {part}\n")), "{script}: {said}");
+        }
+        let running: Value = server.get("/api/ps").await.ok();
+        for model in running["models"].as_array().unwrap() {
+            assert_eq!(model["gpu_layers"], model["layers"], "{script}: {running}");
+        }
+        assert!(!workers(server.pid()).is_empty(), "{script}");
+    }
 }
 
 /// A server with the built-in model, with `caller`, the same under a template that knows tools, and
@@ -105,12 +148,7 @@ impl Scripted {
             port.trim()
         );
         fs::write(folder.join("config.toml"), table).unwrap();
-        let server = sandbox.serve();
-        let template = "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}{{ range .ToolCalls }}<tool_call>\n{\"name\": \"{{ .Function.Name }}\", \"arguments\": {{ .Function.Arguments }}}\n</tool_call>{{ end }}<|im_end|>\n{{ end }}<|im_start|>assistant\n";
-        let template = format!("{{{{ if .Tools }}}}{{{{ end }}}}{template}");
-        let body =
-            json!({"model": "caller", "from": "default", "template": template, "stream": false});
-        server.post("/api/create", &body).await.ok();
+        let server = serve(&sandbox, &[]).await;
         Scripted {
             script,
             server,

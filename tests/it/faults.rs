@@ -74,7 +74,7 @@ async fn ask(server: &Server, model: &str, options: Value) -> crate::util::Reply
 }
 
 /// A sandbox with a model that the server itself computes, on the CPU.
-fn with_tiny_model() -> Sandbox {
+pub(crate) fn with_tiny_model() -> Sandbox {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path().join("bert.gguf"), bert()).unwrap();
     sandbox.run(&["create", "tiny", "--from", "bert.gguf"]).ok();
@@ -253,6 +253,35 @@ fn testgpu_sees_what_a_driver_does_to_a_model() {
         let found = check["detail"].as_str().unwrap();
         assert!(found.contains(detail), "{fault}: {found}");
     }
+}
+
+/// What the Khronos validation layer knows of Vulkan's rules: every kernel is made and run, weights and rows are copied.
+#[test]
+fn no_rule_of_vulkan_is_broken() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("validation.log");
+    let settings = format!(
+        "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n\
+         khronos_validation.report_flags = error,warn,info\n\
+         khronos_validation.log_filename = {}\n",
+        log.display()
+    );
+    fs::write(sandbox.path().join("vk_layer_settings.txt"), settings).unwrap();
+    let mut command = sandbox.command();
+    command
+        .args(["testgpu", "--json", "-c", "model", "--timeout", "300"])
+        .env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation")
+        .env("VK_LAYER_SETTINGS_PATH", sandbox.path());
+    let report = Output::of(&mut command).json();
+    assert_eq!(report["checks"][0]["outcome"], "pass", "{report:#}");
+    let said = fs::read_to_string(log).expect("the layer, of vulkan-validationlayers");
+    assert!(said.contains("Validation Layer Active"), "{said}");
+    let broken = said.lines().filter(|line| {
+        ["Error", "Warning"]
+            .iter()
+            .any(|word| line.starts_with(&format!("Validation {word}")))
+    });
+    assert_eq!(broken.count(), 0, "{said}");
 }
 
 /// Each tenth time while it loads, else while it computes or waits, as chance has it.

@@ -9,7 +9,10 @@ use std::{
 use llmsrv_engine::{ActivationPrecision, LoadOptions, Offload, Plan};
 use serde_json::{Value, json};
 
-use crate::util::{Sandbox, Server, TIMEOUT};
+use crate::{
+    faults::with_tiny_model,
+    util::{Sandbox, Server, TIMEOUT},
+};
 
 /// Computes on whatever driver there is.
 pub(crate) const GPU: [(&str, &str); 4] = [
@@ -67,6 +70,83 @@ async fn the_built_in_model_says_the_same_on_a_gpu() {
     assert!(listed.contains("100% GPU"), "{listed}");
     let running: Value = cpu.get("/api/ps").await.ok();
     assert_eq!(running["models"][0]["size_vram"], 0);
+}
+
+/// The vectors that both APIs answer for some texts.
+async fn vectors(server: &Server, model: &str, texts: &[&str]) -> Vec<Vec<f64>> {
+    let request = json!({"model": model, "input": texts});
+    let native: Value = server.post("/api/embed", &request).await.ok();
+    let native: Vec<Vec<f64>> = serde_json::from_value(native["embeddings"].clone()).unwrap();
+    let compatible: Value = server.post("/v1/embeddings", &request).await.ok();
+    let compatible = compatible["data"].as_array().unwrap().iter();
+    let compatible =
+        compatible.map(|one| serde_json::from_value(one["embedding"].clone()).unwrap());
+    assert_eq!(native, compatible.collect::<Vec<Vec<f64>>>());
+    native
+}
+
+/// Of an encoder, and of a decoder.
+#[tokio::test]
+async fn vectors_are_computed_on_a_gpu_and_that_is_said() {
+    let (on_gpu, on_cpu) = (with_tiny_model(), with_tiny_model());
+    let (gpu, cpu) = (on_gpu.serve_with(&[], &GPU), on_cpu.serve_with(&[], &CPU));
+    for (model, texts) in [
+        ("tiny", ["a b c", "n a t u r e", "z"]),
+        (
+            "default",
+            [
+                "What is Rust?",
+                "Tell me a joke",
+                "Write a Python function that reverses a string.",
+            ],
+        ),
+    ] {
+        let expected = vectors(&cpu, model, &texts).await;
+        let found = vectors(&gpu, model, &texts).await;
+        assert_eq!(found.len(), texts.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            let length: f64 = found.iter().map(|x| x * x).sum();
+            assert!((length - 1.0).abs() < 1e-3, "{model}: {length}");
+            let pairs = found.iter().zip(expected);
+            let off = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off < 1e-3, "{model}: off by {off}");
+        }
+        for (text, together) in texts.iter().zip(&found) {
+            assert_eq!(vectors(&gpu, model, &[*text]).await[0], *together);
+        }
+        let listed: Value = gpu.get("/api/ps").await.ok();
+        let name = format!("{model}:latest");
+        let mut models = listed["models"].as_array().unwrap().iter();
+        let running = models
+            .find(|running| running["name"] == name.as_str())
+            .unwrap();
+        assert_eq!(running["gpu_layers"], running["layers"], "{running}");
+        assert_eq!(running["size_vram"], running["size"], "{running}");
+    }
+    let mut ps = on_gpu.command();
+    let ps = ps
+        .env("LLMSRV_HOST", gpu.host())
+        .arg("ps")
+        .output()
+        .unwrap();
+    let ps = String::from_utf8(ps.stdout).unwrap();
+    assert_eq!(ps.matches("100% GPU").count(), 2, "{ps}");
+
+    // In part, and not at all.
+    for (n, expected) in [(3, "CPU/GPU"), (0, "100% CPU")] {
+        let request = json!({"model": "default", "input": "a", "keep_alive": 0});
+        gpu.post("/api/embed", &request).await.ok();
+        // The worker of the other model stays.
+        wait_until("the worker ends", || workers(gpu.pid()).len() <= 1);
+        let request = json!({"model": "default", "input": "a", "options": {"num_gpu": n}});
+        gpu.post("/api/embed", &request).await.ok();
+        let mut ps = on_gpu.command();
+        let ps = ps.env("LLMSRV_HOST", gpu.host()).arg("ps");
+        let ps = String::from_utf8(ps.output().unwrap().stdout).unwrap();
+        let mut lines = ps.lines();
+        let line = lines.find(|line| line.starts_with("default")).unwrap();
+        assert!(line.contains(expected), "{n}: {ps}");
+    }
 }
 
 /// What the built-in model takes with so many layers on a GPU.

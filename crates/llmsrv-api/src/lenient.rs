@@ -180,6 +180,15 @@ impl Fields {
         objects.collect()
     }
 
+    /// Takes a list of objects, and makes something of each.
+    pub fn each<T, E: From<BodyError>>(
+        &mut self,
+        name: &str,
+        read: impl FnMut(Fields) -> Result<T, E>,
+    ) -> Result<Vec<T>, E> {
+        self.objects(name)?.into_iter().map(read).collect()
+    }
+
     fn take_as<T>(
         &mut self,
         name: &str,

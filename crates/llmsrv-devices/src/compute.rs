@@ -108,6 +108,14 @@ impl DeviceInfo {
     pub fn label(&self) -> String {
         format!("{}:{}", self.api.name(), self.index)
     }
+
+    /// Returns how much work a test gives it: less where the CPU does it.
+    fn sized(&self, on_cpu: usize, elsewhere: usize) -> usize {
+        match self.kind {
+            DeviceKind::Cpu => on_cpu,
+            DeviceKind::Gpu | DeviceKind::Other => elsewhere,
+        }
+    }
 }
 
 /// Why a device cannot be used.

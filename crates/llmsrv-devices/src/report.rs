@@ -57,6 +57,26 @@ impl Check {
         }
     }
 
+    /// Something that works.
+    pub fn pass(category: &str, name: impl Into<String>, detail: impl Into<String>) -> Check {
+        Check::new(category, name, Outcome::Pass, detail)
+    }
+
+    /// Something that does not work, and why.
+    pub fn fail(category: &str, name: impl Into<String>, detail: impl Into<String>) -> Check {
+        Check::new(category, name, Outcome::Fail, detail)
+    }
+
+    /// Something that could not be tried, and why.
+    pub fn skip(category: &str, name: impl Into<String>, detail: impl Into<String>) -> Check {
+        Check::new(category, name, Outcome::Skip, detail)
+    }
+
+    /// A fact.
+    pub fn info(category: &str, name: impl Into<String>, detail: impl Into<String>) -> Check {
+        Check::new(category, name, Outcome::Info, detail)
+    }
+
     /// Adds what was measured.
     pub fn measured(self, value: f64, unit: &str) -> Check {
         Check {

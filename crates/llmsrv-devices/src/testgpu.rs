@@ -148,10 +148,9 @@ pub fn run(
     }
     for category in SHARED.iter().filter(|category| wanted(category)) {
         if survey.devices.is_empty() {
-            add(Check::new(
+            add(Check::skip(
                 category,
                 *category,
-                Outcome::Skip,
                 "there is no device to be tested",
             ));
         }
@@ -200,10 +199,9 @@ fn with_restarts(device: &DeviceInfo, mut tests: Vec<String>, worker: &dyn Worke
             .find(|test| test.name == name)
             .and_then(|test| test.category);
         let name_there = format!("{} {name}", device.label());
-        checks.push(Check::new(
+        checks.push(Check::fail(
             category.unwrap_or(device.api.name()),
             name_there,
-            Outcome::Fail,
             why,
         ));
         match current {
@@ -227,12 +225,11 @@ fn hardware(survey: &Survey) -> Vec<Check> {
             memory.unwrap_or_default()
         );
         if card.computes {
-            Check::new("hardware", "GPU", Outcome::Pass, detail)
+            Check::pass("hardware", "GPU", detail)
         } else {
-            Check::new(
+            Check::info(
                 "hardware",
                 "display adapter",
-                Outcome::Info,
                 format!("{detail}: it does not compute"),
             )
         }
@@ -242,18 +239,16 @@ fn hardware(survey: &Survey) -> Vec<Check> {
         let nodes = survey.nodes_alone().iter();
         let nodes: Vec<&str> = nodes.map(|node| node.path.as_str()).collect();
         checks.push(if nodes.is_empty() {
-            Check::new(
+            Check::skip(
                 "hardware",
                 "GPU",
-                Outcome::Skip,
                 "no GPU on the PCI bus or in the device tree",
             )
             .hint("in a container or a virtual machine, pass the device in")
         } else {
-            Check::new(
+            Check::pass(
                 "hardware",
                 "GPU",
-                Outcome::Pass,
                 format!("device nodes: {}", nodes.join(", ")),
             )
         });
@@ -288,10 +283,9 @@ fn drivers(survey: &Survey) -> Vec<Check> {
         })
         .collect();
     if checks.is_empty() {
-        return vec![Check::new(
+        return vec![Check::skip(
             "driver",
             "kernel driver",
-            Outcome::Skip,
             "there is no GPU that needs one",
         )];
     }
@@ -301,10 +295,9 @@ fn drivers(survey: &Survey) -> Vec<Check> {
 /// Checks whether a user may use device nodes.
 pub(crate) fn access(nodes: &[Node], user: &Identity) -> Vec<Check> {
     if nodes.is_empty() {
-        return vec![Check::new(
+        return vec![Check::skip(
             "permissions",
             "device nodes",
-            Outcome::Skip,
             "there is no device node",
         )];
     }
@@ -312,7 +305,7 @@ pub(crate) fn access(nodes: &[Node], user: &Identity) -> Vec<Check> {
         let mode = format!("mode {:04o}, group {}", node.mode, node.gid);
         if !node.allows(user) {
             let why = format!("{} may not use it ({mode})", user.name);
-            return Check::new("permissions", &node.path, Outcome::Fail, why)
+            return Check::fail("permissions", &node.path, why)
                 .hint("see `llmsrv testgpu --fix-permissions`");
         }
         // NVIDIA's driver makes its nodes so, and guards what matters itself.
@@ -322,10 +315,9 @@ pub(crate) fn access(nodes: &[Node], user: &Identity) -> Vec<Check> {
         } else {
             ""
         };
-        Check::new(
+        Check::pass(
             "permissions",
             &node.path,
-            Outcome::Pass,
             format!("{} may use it ({mode}){open}", user.name),
         )
     };
@@ -350,10 +342,9 @@ mod tests {
                 if name == self.0 {
                     return End::Broken("crashed".into());
                 }
-                on(Message::Check(Check::new(
+                on(Message::Check(Check::pass(
                     "opencl",
                     format!("{} {name}", device.label()),
-                    Outcome::Pass,
                     "",
                 )));
             }

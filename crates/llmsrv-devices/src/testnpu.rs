@@ -76,7 +76,7 @@ pub fn run(
         ("thermal", thermal),
     ] {
         if wanted(category) && npus.is_empty() {
-            let skipped = Check::new(category, "NPU", Outcome::Skip, "no NPU was found");
+            let skipped = Check::skip(category, "NPU", "no NPU was found");
             add(if category == "hardware" {
                 skipped.hint(MAKERS_HINT)
             } else {
@@ -105,10 +105,9 @@ pub fn run(
 const MAKERS_HINT: &str = "known are those of Intel, AMD, Rockchip, Qualcomm, Hailo and Coral";
 
 fn hardware(_: &Options<'_>, npu: &Npu) -> Vec<Check> {
-    vec![Check::new(
+    vec![Check::pass(
         "hardware",
         &npu.name,
-        Outcome::Pass,
         format!("at {}", npu.place),
     )]
 }
@@ -139,17 +138,11 @@ fn driver(options: &Options<'_>, npu: &Npu) -> Vec<Check> {
     {
         let name = &options.user.name;
         checks.push(if node.allows(&options.user) {
-            Check::new(
-                "driver",
-                &node.path,
-                Outcome::Pass,
-                format!("{name} may use it"),
-            )
+            Check::pass("driver", &node.path, format!("{name} may use it"))
         } else {
-            Check::new(
+            Check::fail(
                 "driver",
                 &node.path,
-                Outcome::Fail,
                 format!("{name} may not use it (mode {:04o})", node.mode),
             )
             .hint("see `llmsrv testgpu --fix-permissions`")
@@ -165,22 +158,17 @@ fn runtime(options: &Options<'_>, npu: &Npu) -> Vec<Check> {
         .iter()
         .find_map(|name| npu::library(&options.root, name));
     if let Some(path) = found {
-        return vec![Check::new("runtime", &npu.name, Outcome::Pass, path)];
+        return vec![Check::pass("runtime", &npu.name, path)];
     }
     let names = npu.maker.libraries.join(" or ");
     let missing = format!("{names} is not in the usual folders");
-    vec![Check::new("runtime", &npu.name, Outcome::Fail, missing).hint(npu.maker.library_hint)]
+    vec![Check::fail("runtime", &npu.name, missing).hint(npu.maker.library_hint)]
 }
 
 /// NPUs have no memory of their own but that of the machine, of which some can only use what is contiguous.
 fn memory(root: &Sysroot, npus: &[Npu]) -> Vec<Check> {
     if npus.is_empty() {
-        return vec![Check::new(
-            "memory",
-            "NPU",
-            Outcome::Skip,
-            "no NPU was found",
-        )];
+        return vec![Check::skip("memory", "NPU", "no NPU was found")];
     }
     let text = root.read("proc/meminfo").unwrap_or_default();
     let mebibytes = |key: &str| {
@@ -190,27 +178,16 @@ fn memory(root: &Sysroot, npus: &[Npu]) -> Vec<Check> {
     };
     let mut checks = Vec::new();
     checks.push(match mebibytes("MemAvailable") {
-        Some(available) => Check::new(
-            "memory",
-            "available",
-            Outcome::Pass,
-            "memory of the machine that is free",
-        )
-        .measured(available, "MiB"),
-        None => Check::new(
-            "memory",
-            "available",
-            Outcome::Skip,
-            "/proc/meminfo does not tell",
-        ),
+        Some(available) => Check::pass("memory", "available", "memory of the machine that is free")
+            .measured(available, "MiB"),
+        None => Check::skip("memory", "available", "/proc/meminfo does not tell"),
     });
     if let (Some(total), Some(free)) = (
         mebibytes("CmaTotal").filter(|total| *total > 0.0),
         mebibytes("CmaFree"),
     ) {
         let detail = format!("contiguous memory that is free, of {total:.0} MiB");
-        checks
-            .push(Check::new("memory", "contiguous", Outcome::Info, detail).measured(free, "MiB"));
+        checks.push(Check::info("memory", "contiguous", detail).measured(free, "MiB"));
     }
     for npu in npus {
         let used = npu
@@ -219,12 +196,7 @@ fn memory(root: &Sysroot, npus: &[Npu]) -> Vec<Check> {
             .and_then(|at| root.number(&format!("{at}/npu_memory_utilization")));
         if let Some(used) = used {
             let used = used as f64 / f64::from(1 << 20);
-            let check = Check::new(
-                "memory",
-                format!("{} in use", npu.name),
-                Outcome::Info,
-                "by all programs",
-            );
+            let check = Check::info("memory", format!("{} in use", npu.name), "by all programs");
             checks.push(check.measured(used, "MiB"));
         }
     }
@@ -257,9 +229,7 @@ fn thermal(options: &Options<'_>, npu: &Npu) -> Vec<Check> {
         if let Some(now) = clock("npu_current_frequency_mhz") {
             let most = clock("npu_max_frequency_mhz").map(|most| format!(", at most {most} MHz"));
             let detail = format!("clock now{}", most.unwrap_or_default());
-            checks.push(
-                Check::new("thermal", "clock", Outcome::Info, detail).measured(now as f64, "MHz"),
-            );
+            checks.push(Check::info("thermal", "clock", detail).measured(now as f64, "MHz"));
         }
     }
     for name in root
@@ -270,18 +240,13 @@ fn thermal(options: &Options<'_>, npu: &Npu) -> Vec<Check> {
         let at = format!("sys/class/devfreq/{name}");
         if let Some(hertz) = root.number(&format!("{at}/cur_freq")) {
             let governor = root.read(&format!("{at}/governor")).unwrap_or_default();
-            let check = Check::new(
-                "thermal",
-                "clock",
-                Outcome::Info,
-                format!("governor {governor}"),
-            );
+            let check = Check::info("thermal", "clock", format!("governor {governor}"));
             checks.push(check.measured(hertz as f64 / 1e6, "MHz"));
         }
     }
     if checks.iter().all(|check| check.outcome == Outcome::Info) {
         let why = "the kernel shows no temperature of it";
-        checks.push(Check::new("thermal", &npu.name, Outcome::Skip, why));
+        checks.push(Check::skip("thermal", &npu.name, why));
     }
     checks
 }
@@ -310,7 +275,7 @@ const HOT: i64 = 100_000;
 
 /// Checks a model; work of the CPU is told, and never counted as that of an NPU.
 fn model(options: &Options<'_>, npus: &[Npu], worker: &dyn Worker) -> Vec<Check> {
-    let skip = |category: &str, why: &str| Check::new(category, "model", Outcome::Skip, why);
+    let skip = |category: &str, why: &str| Check::skip(category, "model", why);
     let Some(file) = &options.model else {
         let why = "no model was given (--model FILE)";
         return vec![skip("model", why), skip("benchmark", why)];
@@ -319,12 +284,7 @@ fn model(options: &Options<'_>, npus: &[Npu], worker: &dyn Worker) -> Vec<Check>
         Some(None) => match onnx::read(file) {
             Ok(header) => header,
             Err(error) => {
-                return vec![Check::new(
-                    "model",
-                    "header",
-                    Outcome::Fail,
-                    error.to_string(),
-                )];
+                return vec![Check::fail("model", "header", error.to_string())];
             }
         },
         Some(Some(needs)) => {
@@ -333,13 +293,12 @@ fn model(options: &Options<'_>, npus: &[Npu], worker: &dyn Worker) -> Vec<Check>
         }
         None => {
             let why = "the end of its name tells no format: .onnx, .xml, .rknn, .hef or .tflite";
-            return vec![Check::new("model", "header", Outcome::Fail, why)];
+            return vec![Check::fail("model", "header", why)];
         }
     };
-    let mut checks = vec![Check::new(
+    let mut checks = vec![Check::pass(
         "model",
         "header",
-        Outcome::Pass,
         format!(
             "ONNX of version {}, operators {}, {} operations, inputs {}, made by {}",
             header.ir_version,
@@ -376,8 +335,8 @@ fn on_npus(file: &Path, runtime: &Path, npus: &[Npu], worker: &dyn Worker) -> Ve
                 "ONNX Runtime has no execution provider for NPUs of {}",
                 npu.maker.name
             );
-            checks.push(Check::new("model", &npu.name, Outcome::Skip, &why));
-            checks.push(Check::new("benchmark", &npu.name, Outcome::Skip, why));
+            checks.push(Check::skip("model", &npu.name, &why));
+            checks.push(Check::skip("benchmark", &npu.name, why));
             continue;
         };
         let name = format!("{} with {}", npu.name, processor.provider());
@@ -387,7 +346,7 @@ fn on_npus(file: &Path, runtime: &Path, npus: &[Npu], worker: &dyn Worker) -> Ve
                     "loaded in {:.0} ms, ran; the CPU did nothing",
                     run.load_seconds * 1e3
                 );
-                checks.push(Check::new("model", &name, Outcome::Pass, detail));
+                checks.push(Check::pass("model", &name, detail));
                 checks.push(timing("benchmark", name, Outcome::Pass, &run));
             }
             Err(why) => {
@@ -395,29 +354,22 @@ fn on_npus(file: &Path, runtime: &Path, npus: &[Npu], worker: &dyn Worker) -> Ve
                     "this needs an ONNX Runtime built with {}",
                     processor.provider()
                 );
-                checks.push(Check::new("model", &name, Outcome::Fail, why).hint(hint));
-                checks.push(Check::new(
+                checks.push(Check::fail("model", &name, why).hint(hint));
+                checks.push(Check::skip(
                     "benchmark",
                     name,
-                    Outcome::Skip,
                     "the model did not run there",
                 ));
             }
         }
     }
     if npus.is_empty() {
-        checks.push(Check::new(
+        checks.push(Check::skip(
             "model",
             "on an NPU",
-            Outcome::Skip,
             "no NPU was found; only the CPU ran the model",
         ));
-        checks.push(Check::new(
-            "benchmark",
-            "on an NPU",
-            Outcome::Skip,
-            "no NPU was found",
-        ));
+        checks.push(Check::skip("benchmark", "on an NPU", "no NPU was found"));
     }
     checks
 }
@@ -436,7 +388,7 @@ fn on_cpu(file: &Path, runtime: &Path, worker: &dyn Worker) -> Check {
                 ..check
             }
         }
-        Err(why) => Check::new("model", "on the CPU", Outcome::Fail, why),
+        Err(why) => Check::fail("model", "on the CPU", why),
     }
 }
 

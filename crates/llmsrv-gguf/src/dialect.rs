@@ -33,16 +33,21 @@ enum Implied {
     Same(&'static str),
 }
 
-const PLAIN: Dialect = Dialect {
-    written: "",
-    marker: None,
-    read: "",
-    keys: &[],
-    implied: &[],
-    tensors: &[],
-    globals: &[],
-    pre: None,
-};
+const PLAIN: Dialect = renamed("", "");
+
+/// One in which the architecture alone has another name.
+const fn renamed(written: &'static str, read: &'static str) -> Dialect {
+    Dialect {
+        written,
+        marker: None,
+        read,
+        keys: &[],
+        implied: &[],
+        tensors: &[],
+        globals: &[],
+        pre: None,
+    }
+}
 
 /// Every dialect.
 const DIALECTS: &[Dialect] = &[
@@ -93,21 +98,9 @@ const DIALECTS: &[Dialect] = &[
         pre: Some("glm4"),
         ..PLAIN
     },
-    Dialect {
-        written: "bitnet-25",
-        read: "bitnet-b1.58",
-        ..PLAIN
-    },
-    Dialect {
-        written: "deepseekocr",
-        read: "deepseek2-ocr",
-        ..PLAIN
-    },
-    Dialect {
-        written: "olmo3",
-        read: "olmo2",
-        ..PLAIN
-    },
+    renamed("bitnet-25", "bitnet-b1.58"),
+    renamed("deepseekocr", "deepseek2-ocr"),
+    renamed("olmo3", "olmo2"),
     Dialect {
         written: "qwen25vl",
         read: "qwen2vl",

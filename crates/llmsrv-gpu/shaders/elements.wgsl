@@ -7,6 +7,10 @@ var<immediate> p: Params;
 @group(0) @binding(1) var<storage, read> y: array<f32>;
 @group(0) @binding(1) var<storage, read> y_bits: array<u32>;
 @group(0) @binding(2) var<storage, read> indices: array<u32>;
+@group(0) @binding(2) var<storage, read> factors: array<f32>;
+@group(0) @binding(3) var<storage, read> second: array<f32>;
+@group(0) @binding(4) var<storage, read> third: array<f32>;
+@group(0) @binding(5) var<storage, read> fourth: array<f32>;
 
 fn item(g: vec3<u32>, groups: vec3<u32>, lane: u32) -> u32 { return flat(g, groups) * 64u + lane; }
 
@@ -69,6 +73,42 @@ fn gather_rows(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) gro
     let i = item(g, groups, l);
     if i >= p.n { return; }
     out_bits[i] = y_bits[indices[i / p.width] * p.width + i % p.width];
+}
+// Column c times factors[c].
+@compute @workgroup_size(64)
+fn scale_columns(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = item(g, groups, l);
+    if i >= p.n { return; }
+    out[i] = y[i] * factors[i % p.width];
+}
+const MORE = 8u;
+// The sum of up to four tensors, each row times a factor of its own: from `first` on in rows of `stride`. With MORE it is
+// added to what is there; the rest of `kind` says how many.
+@compute @workgroup_size(64)
+fn weighted_sum(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = item(g, groups, l);
+    if i >= p.n { return; }
+    let at = i / p.width * p.stride + p.first;
+    let n = p.kind & (MORE - 1u);
+    var sum = 0.0;
+    if (p.kind & MORE) != 0u { sum = out[i]; }
+    sum += factors[at] * y[i];
+    if n > 1u { sum += factors[at + 1u] * second[i]; }
+    if n > 2u { sum += factors[at + 2u] * third[i]; }
+    if n > 3u { sum += factors[at + 3u] * fourth[i]; }
+    out[i] = sum;
+}
+// How much streams count in others: of `stride` scores of a row, each the last number of its `stride` + 1 in `factors`, and
+// the others times the hyperbolic tangents of the scores.
+@compute @workgroup_size(64)
+fn stream_factors(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let i = item(g, groups, l);
+    if i >= p.n { return; }
+    let scores = i / p.width * p.stride;
+    let at = i % p.width * (p.stride + 1u);
+    var sum = 0.0;
+    for (var k = 0u; k < p.stride; k++) { sum += factors[at + k] * activated(TANH, y[scores + k]); }
+    out[i] = factors[at + p.stride] + sum;
 }
 // No row is named twice.
 @compute @workgroup_size(64)

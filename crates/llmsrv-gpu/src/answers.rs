@@ -29,6 +29,26 @@ const CASES: &[(&str, f32, Compute)] = &[
             gpu.grouped_norm(&x, &parts, 2, 1e-5)?,
         ])
     }),
+    ("rms_norms", CLOSE, |gpu| {
+        let mut x = [
+            rows(gpu, 1, 3, 70)?,
+            rows(gpu, 2, 3, 35)?,
+            rows(gpu, 3, 3, 70)?,
+        ];
+        let weights = [gpu.vector(&numbers(4, 35))?, gpu.vector(&numbers(5, 70))?];
+        let [first, second] = &weights;
+        let parts = x.iter_mut().zip([first, first, second]);
+        gpu.rms_norms(parts.collect(), 1e-5)?;
+        Ok(x.into())
+    }),
+    ("add_normed", CLOSE, |gpu| {
+        let (mut x, y) = (rows(gpu, 1, 3, 70)?, rows(gpu, 2, 3, 70)?);
+        let weights = [gpu.vector(&numbers(3, 70))?, gpu.vector(&numbers(4, 70))?];
+        let [of_y, next] = &weights;
+        gpu.add_normed(&mut x, (&y, of_y), 1e-5, 0.75, None)?;
+        let normed = gpu.add_normed(&mut x, (&y, of_y), 1e-5, 0.75, Some(next))?;
+        Ok([x].into_iter().chain(normed).collect())
+    }),
     ("layer_norm", CLOSE, |gpu| {
         let (x, weight) = (rows(gpu, 1, 3, 70)?, gpu.vector(&numbers(2, 70))?);
         let bias = gpu.vector(&numbers(3, 70))?;
@@ -62,6 +82,30 @@ const CASES: &[(&str, f32, Compute)] = &[
         let gate = rows(gpu, 3, 3, 1)?;
         gpu.sigmoid_gate(&mut y, &gate)?;
         Ok(vec![x, y])
+    }),
+    ("scale_columns", CLOSE, |gpu| {
+        let (x, factors) = (rows(gpu, 1, 3, 30)?, gpu.vector(&numbers(2, 30))?);
+        Ok(vec![gpu.scale_columns(&x, &factors)?])
+    }),
+    ("weighted_sum", CLOSE, |gpu| {
+        let parts = [1, 2, 3, 4, 5].map(|seed| rows(gpu, seed, 3, 30));
+        let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let parts: Vec<&Tensor> = parts.iter().collect();
+        let factors = rows(gpu, 6, 3, 7)?;
+        Ok(vec![gpu.weighted_sum(&parts, &factors, 1)?])
+    }),
+    ("stream_factors", CLOSE, |gpu| {
+        let (scores, weights) = (rows(gpu, 1, 3, 4)?, gpu.vector(&numbers(2, 35))?);
+        Ok(vec![gpu.stream_factors(&scores, &weights)?])
+    }),
+    ("length_ratios", CLOSE, |gpu| {
+        let (x, like) = (rows(gpu, 1, 3, 70)?, rows(gpu, 2, 3, 70)?);
+        Ok(vec![gpu.length_ratios(&x, &like)?])
+    }),
+    ("peaks", CLOSE, |gpu| {
+        let mut x = rows(gpu, 1, 3, 70)?;
+        gpu.peaks(&mut x, 0.5)?;
+        Ok(vec![x])
     }),
     ("zero", CLOSE, |gpu| {
         // In memory that held other numbers just now.
@@ -534,7 +578,7 @@ mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
-    use crate::{Choice, spirv::MODULES};
+    use crate::{Choice, gpu::CANARY, spirv::MODULES};
 
     fn open() -> Gpu {
         let choice = Choice {
@@ -600,6 +644,24 @@ mod tests {
                 "{kernel}: {found}"
             );
         }
+    }
+
+    /// Bindings end where memory does, which is behind the results: only a kernel keeps its lanes from writing there.
+    #[test]
+    fn no_kernel_writes_behind_its_results() {
+        let mut gpu = open();
+        gpu.watched = Some(Vec::new());
+        let mut n_watched = 0;
+        gpu.each_answer(&codebook, &mut |_, _, _, _| Ok(()))
+            .unwrap();
+        for (region, used) in gpu.watched.take().unwrap() {
+            let mut bytes = vec![0; region.bytes as usize];
+            gpu.recorder.read(region, &mut bytes).unwrap();
+            let rest = &bytes[used as usize..];
+            assert!(rest.iter().all(|byte| *byte == CANARY), "{region:?}");
+            n_watched += usize::from(!rest.is_empty());
+        }
+        assert!(n_watched > 200, "{n_watched}");
     }
 
     #[test]

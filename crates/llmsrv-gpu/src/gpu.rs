@@ -38,6 +38,9 @@ pub struct Gpu {
     weight_bytes: u64,
     /// Idle memory for activations, by size.
     idle: Idle,
+    /// Memory for activations with the bytes of it that are to be used. What is behind these has [`CANARY`].
+    #[cfg(test)]
+    pub(crate) watched: Option<Vec<(Region, u64)>>,
 }
 
 type Idle = Arc<Mutex<Vec<Region>>>;
@@ -105,6 +108,8 @@ impl Gpu {
             expected: Vec::new(),
             weight_bytes: 0,
             idle: Idle::default(),
+            #[cfg(test)]
+            watched: None,
         })
     }
 
@@ -296,10 +301,26 @@ impl Gpu {
 
     /// Returns memory for activations. What earlier commands do with it is ordered by barriers.
     fn scratch(&mut self, bytes: usize) -> Result<Scratch, Error> {
+        #[cfg(test)]
+        let used = bytes as u64;
         // Few sizes, so that memory is found again.
         let bytes = (bytes.max(SMALLEST) as u64)
             .next_power_of_two()
             .min(self.recorder.max_binding());
+        #[cfg(test)]
+        if let Some(watched) = &mut self.watched {
+            let buffer = self.recorder.allocate(bytes)?;
+            let region = Region {
+                buffer,
+                start: 0,
+                bytes,
+            };
+            let canaries = vec![CANARY; bytes as usize];
+            self.recorder.upload(&canaries, region)?;
+            watched.push((region, used));
+            let idle = self.idle.clone();
+            return Ok(Scratch { region, idle });
+        }
         let mut idle = self.idle.lock();
         let found = idle.iter().rposition(|region| region.bytes == bytes);
         let found = found.map(|at| idle.swap_remove(at));
@@ -538,6 +559,9 @@ fn mismatch(what: &str) -> Error {
     Error::Unsupported(format!("{what} of another shape"))
 }
 
+/// What tests fill memory with that nobody is to write to.
+#[cfg(test)]
+pub(crate) const CANARY: u8 = 0xc7;
 /// Rows that the kernels for several compute together.
 const ROWS: usize = 8;
 /// Outputs of a workgroup of a product.

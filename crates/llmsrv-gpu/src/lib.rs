@@ -28,5 +28,6 @@ pub use gpu::{
     ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor, Vector, experts_bytes,
     kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
 };
+pub use memory::pieces_taken;
 pub use recorder::{Counts, counts};
 pub use times::{KernelTime, take_kernel_times, time_kernels};

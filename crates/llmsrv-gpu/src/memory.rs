@@ -4,7 +4,10 @@
     reason = "calls of a driver; what each needs is said beside it"
 )]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use ash::vk;
 
@@ -53,6 +56,15 @@ impl Account {
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
+}
+
+thread_local! {
+    static PIECES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Returns how many pieces of memory this thread took of all devices and has not given back.
+pub fn pieces_taken() -> i64 {
+    PIECES.get()
 }
 
 /// Returns how many bytes may still be taken on the device.
@@ -127,6 +139,7 @@ pub(crate) fn allocate(
         0
     };
     account.taken.fetch_add(taken, Ordering::Relaxed);
+    PIECES.set(PIECES.get() + 1);
     let made = Allocation {
         buffer,
         bytes,
@@ -145,6 +158,7 @@ pub(crate) fn allocate(
 /// Frees a buffer. Nothing that uses it runs on the device.
 pub(crate) fn free(device: &Device, account: &Account, allocation: &Allocation) {
     account.taken.fetch_sub(allocation.taken, Ordering::Relaxed);
+    PIECES.set(PIECES.get() - 1);
     // SAFETY: nothing uses them any more, as the caller says, and they belong to the device.
     unsafe {
         device.calls.destroy_buffer(allocation.buffer, None);

@@ -117,6 +117,8 @@ impl From<u64> for Work {
 pub struct Counts {
     /// Kernels.
     pub dispatches: u64,
+    /// Bytes that they must read and write, each operand of a kernel once.
+    pub kernel_bytes: u64,
     /// Barriers between them.
     pub barriers: u64,
     /// Bytes copied to the device.
@@ -267,7 +269,15 @@ impl Recorder {
         let commands = self.recording()?;
         self.order(bindings, commands);
         self.work += multiplications;
-        count(|counts| counts.dispatches += 1);
+        let bound = bindings.iter().map(|access| match access {
+            Access::Read(region) | Access::Write(region) => region.bytes,
+            Access::None => 0,
+        });
+        let bytes = bytes.unwrap_or_else(|| bound.sum());
+        count(|counts| {
+            counts.dispatches += 1;
+            counts.kernel_bytes += bytes;
+        });
         if is_timed {
             self.barrier(commands);
         }
@@ -301,11 +311,6 @@ impl Recorder {
             calls.cmd_dispatch(commands, x, y, z);
         }
         if let Some(clock) = self.clock.as_mut().filter(|_| is_timed) {
-            let bound = bindings.iter().map(|access| match access {
-                Access::Read(region) | Access::Write(region) => region.bytes,
-                Access::None => 0,
-            });
-            let bytes = bytes.unwrap_or_else(|| bound.sum());
             clock.end(&self.device, commands, (kernel, bytes));
         }
         Ok(())

@@ -52,6 +52,7 @@ fn main() {
         ("prefill", 2048, 512, 1),
         ("decode", 128, 1, 1),
         ("decode", 2048, 1, 1),
+        ("decode", 8192, 1, 1),
         ("decode", 512, 1, 8),
     ] {
         for (shape, n_heads, n_kv_heads, head_dim) in SHAPES {

@@ -90,7 +90,7 @@ fn main() {
         }
     }
     for ty in TYPES {
-        for (cols, n) in [(896, 512), (2048, 64), (2048, 512), (8192, 512)] {
+        for (cols, n) in [(256, 512), (896, 512), (2048, 64), (2048, 512), (8192, 512)] {
             let name = format!("tiles/{ty}/{cols}/{n}");
             if wanted(&name) && cols % ty.block_len() == 0 {
                 let case = Case::new(ty, 2048, cols, n, tier, &pool);

@@ -174,8 +174,15 @@ fn hidden<O: Ops>(
             before = Some(normed_rows(arch, ops, &x, norm)?);
         }
         let post_norm = layer.attention_post_norm.as_ref();
+        // What the second part reads, if adding made that too.
+        let mut ready = None;
+        let next = match (&layer.feed_forward_norm, arch.norm) {
+            (Some(norm), NormKind::Rms) if !arch.parallel => Some(&norm.weight),
+            _ => None,
+        };
         for (rows, output) in mixed {
-            x = residual_add(arch, ops, x, Input::Rows(&rows), output, post_norm)?;
+            let input = Input::Rows(&rows);
+            (x, ready) = residual_add(arch, ops, x, input, (output, post_norm, next))?;
         }
 
         // Feed-forward.
@@ -185,24 +192,27 @@ fn hidden<O: Ops>(
             FeedForward::Dense(network) => {
                 let mut held = None;
                 let norm = layer.feed_forward_norm.as_ref();
-                let input = match &before {
-                    Some(before) => Input::Rows(before),
+                let input = match before.as_ref().or(ready.as_ref()) {
+                    Some(rows) => Input::Rows(rows),
                     None => normed(arch, ops, &x, norm, &mut held)?,
                 };
                 let hidden = hidden_of(arch, ops, input, network)?;
                 let hidden = Input::Rows(&hidden);
-                x = residual_add(arch, ops, x, hidden, &network.down, post_norm)?;
+                (x, _) = residual_add(arch, ops, x, hidden, (&network.down, post_norm, None))?;
             }
             FeedForward::Experts(experts) => {
-                let input = match before {
-                    Some(before) => before,
+                let input = match before.or(ready) {
+                    Some(rows) => rows,
                     None => normed_rows(arch, ops, &x, layer.feed_forward_norm.as_ref())?,
                 };
-                let mut delta = experts_of(arch, ops, (&x, early), &input, experts)?;
-                if let Some(weight) = post_norm {
-                    delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
-                }
-                x = ops.add(x, &delta, arch.residual_scale)?;
+                let delta = experts_of(arch, ops, (&x, early), &input, experts)?;
+                x = match post_norm {
+                    Some(weight) => {
+                        let scale = arch.residual_scale;
+                        ops.add_normed(x, (&delta, weight), eps, scale, None)?.0
+                    }
+                    None => ops.add(x, &delta, arch.residual_scale)?,
+                };
             }
         }
 
@@ -213,8 +223,7 @@ fn hidden<O: Ops>(
             let gate = ops.linear(&x, &weights.gate, None)?;
             let hidden = ops.gated(gate, &of_layer, arch.activation)?;
             let delta = ops.linear(&hidden, &weights.projection, None)?; // [n, w]
-            let delta = ops.rms_norm(&delta, &weights.norm, arch.norm_eps)?;
-            x = ops.add(x, &delta, 1.0)?;
+            (x, _) = ops.add_normed(x, (&delta, &weights.norm), eps, 1.0, None)?;
         }
         if let Some(scale) = layer.output_scale {
             x = scaled(ops, x, scale)?;
@@ -356,17 +365,13 @@ fn attention<O: Ops>(
         mut query,
         gate,
         mut stored,
-    } = project(ops, arch.norm_eps, input, weights)?;
+    } = project(arch, ops, input, weights)?;
     if let Some(bound) = arch.clamp.map(|bound| [-bound, bound]) {
         query = ops.clamp(query, bound)?;
         stored = match stored {
             Some((key, value)) => Some((ops.clamp(key, bound)?, ops.clamp(value, bound)?)),
             None => None,
         };
-    }
-    let is_late = arch.qk_norm == Some(QkNorm::Rotated);
-    if let Some(weight) = weights.query_norm.as_ref().filter(|_| !is_late) {
-        query = ops.rms_norm(&query, weight, arch.norm_eps)?;
     }
     let angles = config.rope.and_then(|rope| rotations.angles.get(rope));
     match stored {
@@ -384,7 +389,7 @@ fn attention<O: Ops>(
     if ends {
         return Ok(None);
     }
-    if let Some(weight) = weights.query_norm.as_ref().filter(|_| is_late) {
+    if let (Some(weight), Some(QkNorm::Rotated)) = (&weights.query_norm, arch.qk_norm) {
         query = ops.rms_norm(&query, weight, arch.norm_eps)?;
     }
     let everywhere = arch.query_temperature.is_some_and(|t| !t.unrotated);
@@ -586,17 +591,22 @@ struct Projected<O: Ops> {
     stored: Option<(O::Tensor, O::Tensor)>,
 }
 
-/// Computes the queries of a layer and, where it stores them, keys and values, normed.
+/// Computes the queries of a layer and, where it stores them, keys and values, normed but for queries whose norm
+/// comes after their rotation.
 fn project<O: Ops>(
+    arch: &ArchConfig,
     ops: &mut O,
-    eps: f32,
     input: Input<'_, O>,
     weights: &AttentionWeights<O>,
 ) -> Result<Projected<O>, ModelError> {
+    let eps = arch.norm_eps;
+    let is_late = arch.qk_norm == Some(QkNorm::Rotated);
+    let query_norm = weights.query_norm.as_ref().filter(|_| !is_late);
     let mut gate = None;
     let (query, key, value) = match (&weights.key, &weights.value) {
         (None, _) => {
             let [query] = linears(ops, input, [&weights.query])?;
+            let [query] = ops.rms_norms([(query, query_norm)], eps)?;
             return Ok(Projected {
                 query,
                 gate,
@@ -620,15 +630,18 @@ fn project<O: Ops>(
             (query, key, None)
         }
     };
-    let value = match (&weights.value_norm, value) {
-        (Some(ones), value) => ops.rms_norm(value.as_ref().unwrap_or(&key), ones, eps)?,
-        (None, Some(value)) => value,
+    let (value, value_norm) = match (value, &weights.value_norm) {
+        (Some(value), norm) => (value, norm.as_ref()),
+        // Keys, before their norm.
+        (None, Some(ones)) => (ops.rms_norm(&key, ones, eps)?, None),
         (None, None) => return Err(ModelError::Compute("a layer has no values".into())),
     };
-    let key = match &weights.key_norm {
-        Some(weight) => ops.rms_norm(&key, weight, eps)?,
-        None => key,
-    };
+    let parts = [
+        (query, query_norm),
+        (key, weights.key_norm.as_ref()),
+        (value, value_norm),
+    ];
+    let [query, key, value] = ops.rms_norms(parts, eps)?;
     Ok(Projected {
         query,
         gate,
@@ -675,21 +688,21 @@ fn normed_rows<O: Ops>(
     }
 }
 
-/// Adds what a part of a layer gives to the residual stream.
+/// Adds what a part of a layer gives to the residual stream. The norm of that with the weight `next` comes with it where
+/// the device has made it on the way.
 fn residual_add<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: O::Tensor,
     input: Input<'_, O>,
-    weights: &Linear<O>,
-    post_norm: Option<&O::Vector>,
-) -> Result<O::Tensor, ModelError> {
+    (weights, post_norm, next): (&Linear<O>, Option<&O::Vector>, Option<&O::Vector>),
+) -> Result<(O::Tensor, Option<O::Tensor>), ModelError> {
+    let scale = arch.residual_scale;
     if let Some(weight) = post_norm {
         let [delta] = linears(ops, input, [weights])?; // [n, w]
-        let delta = ops.rms_norm(&delta, weight, arch.norm_eps)?;
-        return ops.add(x, &delta, arch.residual_scale);
+        return ops.add_normed(x, (&delta, weight), arch.norm_eps, scale, next);
     }
-    add_linear(ops, x, input, weights, arch.residual_scale)
+    Ok((add_linear(ops, x, input, weights, scale)?, None))
 }
 
 /// Computes a network.

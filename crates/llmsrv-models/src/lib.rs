@@ -16,6 +16,7 @@ mod errors;
 mod families;
 mod head;
 mod linear;
+mod loader;
 mod model;
 mod npu;
 mod observer;

@@ -90,6 +90,18 @@ impl Config<'_> {
         }
     }
 
+    /// Returns the residual streams beside the first one, and the elements of a row of what all layers take from the
+    /// tokens by themselves.
+    fn beside(&self) -> (usize, usize) {
+        match self {
+            Config::Decoder(arch) => (
+                arch.streams.map_or(0, |streams| streams.n - 1),
+                arch.per_layer_input.unwrap_or(0) * arch.layers.len(),
+            ),
+            Config::Encoder(_) => (0, 0),
+        }
+    }
+
     fn width(&self) -> usize {
         match self {
             Config::Decoder(arch) => arch.width,
@@ -111,7 +123,7 @@ impl Config<'_> {
                         let outer = experts.latent.unwrap_or(arch.width);
                         [experts.n_used, experts.width, outer]
                     }),
-                    refusal: refusal(arch, layer),
+                    refusal: refusal(layer),
                 });
                 needs.collect()
             }
@@ -140,6 +152,10 @@ pub(crate) struct Measured {
     /// Rows of a step, at most.
     step_rows: usize,
     sizes: Sizes,
+    /// Residual streams beside the first one.
+    n_more_streams: usize,
+    /// Elements of a row of what all layers take from the tokens by themselves.
+    inputs: usize,
     /// What each part takes on a GPU, and what of it the memory of the machine then needs no more.
     by_part: Vec<(Part, u64, u64)>,
     /// All tensors as they lie in memory, those that are only looked up among them.
@@ -318,8 +334,11 @@ impl Measured {
                 _ => by_part.push((*part, on_gpu, moved)),
             }
         }
+        let (n_more_streams, inputs) = config.beside();
         Ok(Measured {
             layers,
+            n_more_streams,
+            inputs,
             width: config.width(),
             context_length: config.context_length(),
             step_rows: if config.is_bidirectional() {
@@ -514,6 +533,13 @@ impl Measured {
         let hidden = widest(|layer| layer.hidden);
         let heads = widest(|layer| layer.heads);
         let stream = rows(self.step_rows, self.width);
+        // Before and after they are mixed.
+        let streams = 2 * self.n_more_streams as u64 * stream;
+        let inputs = if on_gpu(Part::Input) {
+            3 * rows(self.step_rows, self.inputs)
+        } else {
+            0
+        };
         let logits = if on_gpu(Part::Output) {
             rows(LOGIT_ROWS, self.n_logits)
         } else {
@@ -531,7 +557,7 @@ impl Measured {
             Some(2 * rows(pairs, hidden) + 2 * rows(pairs, outer))
         });
         let mixture = mixtures.max().unwrap_or(0);
-        2 * (3 * hidden + 6 * heads + 8 * stream + logits + mixture)
+        2 * (3 * hidden + 6 * heads + 8 * stream + streams + inputs + logits + mixture)
     }
 }
 
@@ -689,9 +715,8 @@ pub(crate) fn too_little(needed: u64, free: u64) -> LoadError {
 }
 
 /// Returns why GPUs do not compute a layer, if they do not.
-fn refusal(arch: &ArchConfig, layer: &LayerConfig) -> Option<String> {
+fn refusal(layer: &LayerConfig) -> Option<String> {
     match layer.mixer {
-        _ if arch.streams.is_some() => Some("several residual streams".to_owned()),
         Mixer::DeltaNet(net) if net.head_dim > LARGEST_STATE_HEAD => {
             Some(format!("states of heads of {} elements", net.head_dim))
         }

@@ -3,7 +3,7 @@
 //! Everything is checked here, so that the forward pass cannot meet a wrong shape. Tensors that
 //! hold several matrices one above the other are cut into their rows, which copies nothing.
 
-mod loader;
+mod layer;
 mod mixers;
 mod mlp;
 
@@ -11,12 +11,12 @@ use std::slice::from_ref;
 
 use llmsrv_engine::{LoadError, Pooling};
 
-use self::loader::Loader;
 use crate::{
     adapter::Adapter,
     arch::{ArchConfig, DeltaNetConfig, ExpertsConfig, LatentConfig, ScanConfig},
     head::Head,
     linear::Linear,
+    loader::Loader,
     ops::Holder,
     parts::Part,
     source::{FileMatrix, Source},
@@ -58,10 +58,11 @@ pub(crate) struct LayerStreams<O: Holder> {
     pub router_norm: O::Vector,
     /// To one number for each stream.
     pub router: O::Matrix,
-    /// `[stream][from stream][number]`: how streams are predicted from each other.
-    pub predict: Vec<f32>,
-    /// `[stream][number]`: how much streams are corrected.
-    pub correct: Vec<f32>,
+    /// As [`Ops::stream_factors`](crate::ops::Ops::stream_factors) takes them, `[stream][from stream]`: how streams are
+    /// predicted from each other.
+    pub predict: O::Vector,
+    /// The same for what streams are corrected with, `[stream][itself, the result of the layer, the first stream]`.
+    pub correct: O::Vector,
     /// Multiplies the columns of the first stream before it meets the second embedding.
     pub scale: O::Vector,
     /// To few elements, beside attention.
@@ -322,7 +323,7 @@ impl<O: Holder> Weights<O> {
         let mut loader = Loader {
             source,
             adapters,
-            arch,
+            config: arch,
             ops,
         };
         let layers = (0..arch.layers.len()).map(|idx| loader.layer(idx));

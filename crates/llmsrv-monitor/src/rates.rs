@@ -94,24 +94,16 @@ fn temperature(now: &Raw) -> Option<Temperature> {
 
 fn disk(before: &Raw, now: &Raw, seconds: f64) -> Option<Disk> {
     let rates = rates(before.disks.as_ref(), now.disks.as_ref()?, seconds);
-    let counted = |name: &&String| !now.compound.contains(name);
-    let sum = |of: fn(&Traffic) -> u64| {
-        let counted = rates.iter().filter(|(name, _)| counted(name));
-        counted
-            .map(|(_, rate)| of(rate))
-            .fold(0, u64::saturating_add)
-    };
+    let all = total(&rates, |name| !now.compound.contains(name));
+    let devices = rates.iter().map(|(name, rate)| DiskDevice {
+        name: parse::clean(name),
+        read_bytes_per_second: rate.inward,
+        write_bytes_per_second: rate.outward,
+    });
     Some(Disk {
-        read_bytes_per_second: sum(|rate| rate.inward),
-        write_bytes_per_second: sum(|rate| rate.outward),
-        devices: rates
-            .iter()
-            .map(|(name, rate)| DiskDevice {
-                name: parse::clean(name),
-                read_bytes_per_second: rate.inward,
-                write_bytes_per_second: rate.outward,
-            })
-            .collect(),
+        read_bytes_per_second: all.inward,
+        write_bytes_per_second: all.outward,
+        devices: devices.collect(),
     })
 }
 
@@ -121,24 +113,27 @@ fn network(before: &Raw, now: &Raw, seconds: f64) -> Option<Network> {
         now.interfaces.as_ref()?,
         seconds,
     );
-    let counted = |name: &&String| now.physical.is_empty() || now.physical.contains(name);
-    let sum = |of: fn(&Traffic) -> u64| {
-        let counted = rates.iter().filter(|(name, _)| counted(name));
-        counted
-            .map(|(_, rate)| of(rate))
-            .fold(0, u64::saturating_add)
-    };
+    let all = total(&rates, |name| {
+        now.physical.is_empty() || now.physical.contains(name)
+    });
+    let interfaces = rates.iter().map(|(name, rate)| Interface {
+        name: parse::clean(name),
+        receive_bytes_per_second: rate.inward,
+        transmit_bytes_per_second: rate.outward,
+    });
     Some(Network {
-        receive_bytes_per_second: sum(|rate| rate.inward),
-        transmit_bytes_per_second: sum(|rate| rate.outward),
-        interfaces: rates
-            .iter()
-            .map(|(name, rate)| Interface {
-                name: parse::clean(name),
-                receive_bytes_per_second: rate.inward,
-                transmit_bytes_per_second: rate.outward,
-            })
-            .collect(),
+        receive_bytes_per_second: all.inward,
+        transmit_bytes_per_second: all.outward,
+        interfaces: interfaces.collect(),
+    })
+}
+
+/// Sums the rates of the devices that count.
+fn total(rates: &BTreeMap<String, Traffic>, counts: impl Fn(&String) -> bool) -> Traffic {
+    let counted = rates.iter().filter(|(name, _)| counts(name));
+    counted.fold(Traffic::default(), |sum, (_, rate)| Traffic {
+        inward: sum.inward.saturating_add(rate.inward),
+        outward: sum.outward.saturating_add(rate.outward),
     })
 }
 

@@ -55,6 +55,11 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
+    /// It can be done, but not now.
+    fn unavailable(text: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+
     /// A refusal of the guards, whose texts stand where they refuse.
     pub(crate) fn refused(status: StatusCode, text: impl Into<String>) -> ApiError {
         ApiError::new(status, text)
@@ -117,10 +122,7 @@ impl ApiError {
 
     /// Two spaces, as clients know it.
     pub(crate) fn queue_full() -> ApiError {
-        ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server busy, please try again.  maximum pending requests exceeded",
-        )
+        ApiError::unavailable("server busy, please try again.  maximum pending requests exceeded")
     }
 
     /// The words that clients know, and where the numbers come from.
@@ -155,13 +157,10 @@ impl ApiError {
 
     /// Every place for a model is taken for good.
     pub(crate) fn no_room(name: &str) -> ApiError {
-        ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "no room for model '{name}': all loaded models are to stay for ever; unload one (keep_alive 0), or \
+        ApiError::unavailable(format!(
+            "no room for model '{name}': all loaded models are to stay for ever; unload one (keep_alive 0), or \
                  raise LLMSRV_MAX_LOADED_MODELS or LLMSRV_MEMORY_LIMIT"
-            ),
-        )
+        ))
     }
 
     /// What computed the model is gone; it is loaded anew for the next request.
@@ -173,27 +172,20 @@ impl ApiError {
     pub(crate) fn device_lost_for(reason: &str, retry_after: Duration) -> ApiError {
         ApiError {
             retry_after: retry_after.as_secs_f64().ceil().max(1.0) as u32,
-            ..ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("the device that computed the model is lost: {reason}; try again"),
-            )
+            ..ApiError::unavailable(format!(
+                "the device that computed the model is lost: {reason}; try again"
+            ))
         }
     }
 
     /// The engine of the model has just ended.
     pub(crate) fn model_stopped() -> ApiError {
-        ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the model stopped working; try again",
-        )
+        ApiError::unavailable("the model stopped working; try again")
     }
 
     /// No new work is taken.
     pub(crate) fn stopping() -> ApiError {
-        ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the server is shutting down",
-        )
+        ApiError::unavailable("the server is shutting down")
     }
 
     pub(crate) fn too_large(limit: usize) -> ApiError {

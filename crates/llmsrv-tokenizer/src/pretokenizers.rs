@@ -54,35 +54,56 @@ pub(crate) fn default() -> &'static Rules {
 
 use Pattern::{Thousands, Words};
 
-const PLAIN: Rules = Rules {
-    names: &[],
-    patterns: &[],
-    prefers_whole_words: false,
-    adds_bos: false,
-    keeps_characters: false,
-};
+/// Names, and what is applied to a text, one after the other.
+const fn rules(names: &'static [&'static str], patterns: &'static [Pattern]) -> Rules {
+    Rules {
+        names,
+        patterns,
+        prefers_whole_words: false,
+        adds_bos: false,
+        keeps_characters: false,
+    }
+}
 
-static DEFAULT: Rules = Rules {
-    names: &["default"],
-    patterns: &[
+impl Rules {
+    const fn whole_words(self) -> Rules {
+        Rules {
+            prefers_whole_words: true,
+            ..self
+        }
+    }
+
+    const fn adds_bos(self) -> Rules {
+        Rules {
+            adds_bos: true,
+            ..self
+        }
+    }
+
+    const fn keeps_characters(self) -> Rules {
+        Rules {
+            keeps_characters: true,
+            ..self
+        }
+    }
+}
+
+static DEFAULT: Rules = rules(
+    &["default"],
+    &[
         Words(r"[\p{P}$+<=>^~|]+"),
         Words(GPT2),
         Words(r"\p{N}+"),
         Words(r"[0-9][0-9][0-9]"),
     ],
-    ..PLAIN
-};
+);
 
 /// All of them; rows are ordered by family.
 pub(crate) static TABLE: &[Rules] = &[
-    Rules {
-        names: DEFAULT.names,
-        patterns: DEFAULT.patterns,
-        ..PLAIN
-    },
+    rules(DEFAULT.names, DEFAULT.patterns),
     // GPT-2 and those who split digits off or apart.
-    Rules {
-        names: &[
+    rules(
+        &[
             "gpt-2",
             "gpt2",
             "phi-2",
@@ -104,11 +125,10 @@ pub(crate) static TABLE: &[Rules] = &[
             "trillion",
             "granite-docling",
         ],
-        patterns: &[Words(GPT2)],
-        ..PLAIN
-    },
-    Rules {
-        names: &[
+        &[Words(GPT2)],
+    ),
+    rules(
+        &[
             "starcoder",
             "refact",
             "command-r",
@@ -118,21 +138,19 @@ pub(crate) static TABLE: &[Rules] = &[
             "minerva-7b",
             "mellum2",
         ],
-        patterns: &[Words(r"\p{N}"), Words(GPT2)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["falcon"],
-        patterns: &[
+        &[Words(r"\p{N}"), Words(GPT2)],
+    ),
+    rules(
+        &["falcon"],
+        &[
             Words(r"[\p{P}$+<=>^~|`]+"),
             Words(GPT2),
             Words(r"[0-9][0-9][0-9]"),
         ],
-        ..PLAIN
-    },
-    Rules {
-        names: &["chameleon"],
-        patterns: &[
+    ),
+    rules(
+        &["chameleon"],
+        &[
             Words(r"<sentinel:[0-9]+>"),
             Words(r"IMGIMG[A-I]{1,4}Z"),
             Words(r"[\t\n]|    |  "),
@@ -140,12 +158,11 @@ pub(crate) static TABLE: &[Rules] = &[
             Words(r"[\p{P}!-/:-@\[-`{-~]"),
             Words(GPT2),
         ],
-        adds_bos: true,
-        ..PLAIN
-    },
+    )
+    .adds_bos(),
     // CL100K and its relatives.
-    Rules {
-        names: &[
+    rules(
+        &[
             "llama3",
             "llama-v3",
             "llama-bpe",
@@ -156,35 +173,15 @@ pub(crate) static TABLE: &[Rules] = &[
             "lfm2",
             "jina-v5-nano",
         ],
-        patterns: &[Words(LLAMA3)],
-        prefers_whole_words: true,
-        adds_bos: true,
-        ..PLAIN
-    },
-    Rules {
-        names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
-        patterns: &[Words(LLAMA3)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["glm4", "glm5"],
-        patterns: &[Words(LLAMA3)],
-        prefers_whole_words: true,
-        ..PLAIN
-    },
-    Rules {
-        names: &["minicpm5"],
-        patterns: &[
-            Words(r"\p{N}{1,3}"),
-            Words(
-                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-            ),
-        ],
-        prefers_whole_words: true,
-        ..PLAIN
-    },
-    Rules {
-        names: &[
+        &[Words(LLAMA3)],
+    )
+    .whole_words()
+    .adds_bos(),
+    rules(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[Words(LLAMA3)]),
+    rules(&["glm4", "glm5"], &[Words(LLAMA3)]).whole_words(),
+    rules(&["minicpm5"], &[Words(r"\p{N}{1,3}"), Words(MINICPM5)]).whole_words(),
+    rules(
+        &[
             "qwen2",
             "deepseek-r1-qwen",
             "kormo",
@@ -195,104 +192,44 @@ pub(crate) static TABLE: &[Rules] = &[
             "solar-open",
             "grok-2",
         ],
-        patterns: &[Words(QWEN2)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["qwen35"],
-        patterns: &[Words(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
-        ..PLAIN
-    },
-    Rules {
-        names: &["ufakzeka"],
-        patterns: &[Words(
-            r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
-        ..PLAIN
-    },
-    Rules {
-        names: &["laguna"],
-        patterns: &[Words(r"[^\n]+|\n+"), Words(QWEN2)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["seed-coder"],
-        patterns: &[Words(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
-        ..PLAIN
-    },
-    Rules {
-        names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        patterns: &[Words(
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-        )],
-        ..PLAIN
-    },
-    Rules {
-        names: &["exaone-moe"],
-        patterns: &[Words(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
-        )],
-        ..PLAIN
-    },
-    Rules {
-        names: &["jais-2"],
-        patterns: &[Words(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
-        )],
-        ..PLAIN
-    },
+        &[Words(QWEN2)],
+    ),
+    rules(&["qwen35"], &[Words(QWEN35)]),
+    rules(&["ufakzeka"], &[Words(UFAKZEKA)]),
+    rules(&["laguna"], &[Words(r"[^\n]+|\n+"), Words(QWEN2)]),
+    rules(&["seed-coder"], &[Words(SEED_CODER)]),
+    rules(
+        &["bailingmoe", "bailingmoe2", "llada-moe"],
+        &[Words(BAILING)],
+    ),
+    rules(&["exaone-moe"], &[Words(EXAONE_MOE)]),
+    rules(&["jais-2"], &[Words(JAIS2)]),
     // O200K and its relatives: a word changes where a small letter is followed by a capital.
-    Rules {
-        names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
-        patterns: &[Words(O200K)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["granite-embed-multi-97m"],
-        patterns: &[Words(O200K)],
-        prefers_whole_words: true,
-        ..PLAIN
-    },
-    Rules {
-        names: &["tiny_aya", "cohere2moe"],
-        patterns: &[Thousands(r"\d+\b"), Words(O200K)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["tekken"],
-        patterns: &[Words(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
-        prefers_whole_words: true,
-        adds_bos: true,
-        ..PLAIN
-    },
-    Rules {
-        names: &["kimi-k2"],
-        patterns: &[Words(
-            r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )],
-        ..PLAIN
-    },
-    Rules {
-        names: &["youtu"],
-        patterns: &[
+    rules(
+        &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        &[Words(O200K)],
+    ),
+    rules(&["granite-embed-multi-97m"], &[Words(O200K)]).whole_words(),
+    rules(
+        &["tiny_aya", "cohere2moe"],
+        &[Thousands(r"\d+\b"), Words(O200K)],
+    ),
+    rules(&["tekken"], &[Words(TEKKEN)])
+        .whole_words()
+        .adds_bos(),
+    rules(&["kimi-k2"], &[Words(KIMI_K2)]),
+    rules(
+        &["youtu"],
+        &[
             Words(r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\x{3040}-ゟ゠-ヿ]+"),
-            Words(
-                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-            ),
+            Words(YOUTU),
         ],
-        prefers_whole_words: true,
-        ..PLAIN
-    },
+    )
+    .whole_words(),
     // DeepSeek and its relatives.
-    Rules {
-        names: &["deepseek-llm"],
-        patterns: &[
+    rules(
+        &["deepseek-llm"],
+        &[
             Words(r"[\r\n]"),
             Words(DEEPSEEK_LETTERS),
             Words(r"\s?[!-/:-~！-／：-～‘-‟\x{3000}-。]+"),
@@ -300,75 +237,62 @@ pub(crate) static TABLE: &[Rules] = &[
             Words(r"[一-龥\x{0800}-一가-\x{D7FF}]+"),
             Words(r"\p{N}+"),
         ],
-        ..PLAIN
-    },
-    Rules {
-        names: &["deepseek-coder"],
-        patterns: &[
+    ),
+    rules(
+        &["deepseek-coder"],
+        &[
             Words(r"[\r\n]"),
             Words(r"\s?\p{L}+"),
             Words(r"\s?\p{P}+"),
             Words(r"[一-龥\x{0800}-一가-\x{D7FF}]+"),
             Words(r"\p{N}"),
         ],
-        ..PLAIN
-    },
-    Rules {
-        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
-        patterns: &[Words(r"\p{N}{1,3}"), Words(KANA_AND_HAN), Words(DEEPSEEK3)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["spark2_5"],
-        patterns: &[
+    ),
+    rules(
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        &[Words(r"\p{N}{1,3}"), Words(KANA_AND_HAN), Words(DEEPSEEK3)],
+    ),
+    rules(
+        &["spark2_5"],
+        &[
             Words(r"\p{N}{1,3}"),
             Words(KANA_AND_HAN),
-            Words(
-                r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##,
-            ),
+            Words(SPARK),
             Words(r"\p{N}"),
         ],
-        ..PLAIN
-    },
-    Rules {
-        names: &["afmoe"],
-        patterns: &[
-            Thousands(r"\p{N}+"),
-            Words(
-                r"[一-鿿㐀-䶿\x{F900}-\x{FAFF}\x{3040}-ゟ゠-ヿ･-ﾟ⼀-\x{2FDF}เ-\x{0E7F}\x{0E80}-\x{0EFF}ក-\x{17FF}က-႟ꩠ-ꩿꧠ-\x{A9FF}가-\x{D7AF}ᄀ-ᇿ]+",
-            ),
-            Words(DEEPSEEK3),
-        ],
-        ..PLAIN
-    },
+    ),
+    rules(
+        &["afmoe"],
+        &[Thousands(r"\p{N}+"), Words(AFMOE_SCRIPTS), Words(DEEPSEEK3)],
+    ),
     // Others.
-    Rules {
-        names: &["poro-chat", "bloom", "gpt3-finnish"],
-        patterns: &[Words(BLOOM)],
-        ..PLAIN
-    },
-    Rules {
-        names: &["viking"],
-        patterns: &[Words(BLOOM), Words(r"\p{N}")],
-        ..PLAIN
-    },
-    Rules {
-        names: &["superbpe"],
-        patterns: &[Words(r"\p{N}+"), Thousands(r"\d+")],
-        ..PLAIN
-    },
-    Rules {
-        names: &["gemma4", "granite-embed-multi-311m", "sarvam-moe"],
-        patterns: &[Words(r"[^\n]+|\n+")],
-        keeps_characters: true,
-        ..PLAIN
-    },
+    rules(&["poro-chat", "bloom", "gpt3-finnish"], &[Words(BLOOM)]),
+    rules(&["viking"], &[Words(BLOOM), Words(r"\p{N}")]),
+    rules(&["superbpe"], &[Words(r"\p{N}+"), Thousands(r"\d+")]),
+    rules(
+        &["gemma4", "granite-embed-multi-311m", "sarvam-moe"],
+        &[Words(r"[^\n]+|\n+")],
+    )
+    .keeps_characters(),
 ];
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const MINICPM5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const UFAKZEKA: &str =
+    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SEED_CODER: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+const EXAONE_MOE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
+const JAIS2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const KIMI_K2: &str = r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SPARK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##;
+const AFMOE_SCRIPTS: &str = r"[一-鿿㐀-䶿\x{F900}-\x{FAFF}\x{3040}-ゟ゠-ヿ･-ﾟ⼀-\x{2FDF}เ-\x{0E7F}\x{0E80}-\x{0EFF}ក-\x{17FF}က-႟ꩠ-ꩿꧠ-\x{A9FF}가-\x{D7AF}ᄀ-ᇿ]+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 const KANA_AND_HAN: &str = r"[一-龥\x{3040}-ゟ゠-ヿ]+";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";

@@ -14,7 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Entry, Sink, SinkError, StatsSource, Update, Which, stats::Counters};
+use crate::{Entry, Sink, SinkCall, SinkError, StatsSource, Update, Which, stats::Counters};
 
 /// Sinks that came while running.
 pub(crate) type Inbox = Arc<Mutex<Vec<DynamicSink>>>;
@@ -74,7 +74,7 @@ impl FanOut {
         mut call: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>,
     ) -> Result<(), SinkError> {
         let mut first_ids = Vec::with_capacity(self.sinks.len());
-        let outcome = self.each(|sink| {
+        let outcome = self.each(&mut |sink| {
             first_ids.push(None);
             call(sink)?;
             if let Some(id) = first_ids.last_mut() {
@@ -110,16 +110,29 @@ impl FanOut {
         self.sinks.retain(|member| !member.is_leaving());
         self.batches.clear();
     }
+}
 
-    /// Does that with every sink. Fails if one of them does.
-    fn each(
-        &mut self,
-        mut call: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>,
-    ) -> Result<(), SinkError> {
+impl Sink for FanOut {
+    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
+        self.write_which(entries, Which::All)
+    }
+
+    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
+        match which {
+            // They have their rows.
+            Which::Held => self.each(&mut |sink| sink.write_which(entries, which)),
+            Which::All | Which::Unless(_) => {
+                self.write(entries.len(), |sink| sink.write_which(entries, which))
+            }
+        }
+    }
+
+    /// Fails if one of them does.
+    fn each(&mut self, call: &mut SinkCall<'_>) -> Result<(), SinkError> {
         let mut failures = Vec::new();
         let mut n_lost = 0;
         for member in &mut self.sinks {
-            if let Err((partly, why)) = member.attempt(&self.counters, &mut call) {
+            if let Err((partly, why)) = member.attempt(&self.counters, call) {
                 n_lost += usize::from(!partly);
                 failures.push(why);
             }
@@ -131,22 +144,6 @@ impl FanOut {
             partly: n_lost < self.sinks.len(),
             message: failures.join("; "),
         })
-    }
-}
-
-impl Sink for FanOut {
-    fn write_batch(&mut self, entries: &[Entry]) -> Result<(), SinkError> {
-        self.write_which(entries, Which::All)
-    }
-
-    fn write_which(&mut self, entries: &[Entry], which: Which<'_>) -> Result<(), SinkError> {
-        match which {
-            // They have their rows.
-            Which::Held => self.each(|sink| sink.write_which(entries, which)),
-            Which::All | Which::Unless(_) => {
-                self.write(entries.len(), |sink| sink.write_which(entries, which))
-            }
-        }
     }
 
     fn can_update(&self) -> bool {
@@ -176,7 +173,7 @@ impl Sink for FanOut {
         });
         let mut done = false;
         let mut at = 0;
-        self.each(|sink| {
+        self.each(&mut |sink| {
             let row = match &ids {
                 Some(ids) => ids.get(at).copied().flatten(),
                 // Only one sink numbers its rows.
@@ -204,23 +201,11 @@ impl Sink for FanOut {
         }
         self.let_go();
         let mut pending = false;
-        self.each(|sink| {
+        self.each(&mut |sink| {
             pending |= sink.poll()?;
             Ok(())
         })?;
         Ok(pending)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.flush())
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.release())
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.each(|sink| sink.close())
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -244,7 +229,7 @@ impl Member {
     fn attempt(
         &mut self,
         counters: &Counters,
-        call: &mut dyn FnMut(&mut dyn Sink) -> Result<(), SinkError>,
+        call: &mut SinkCall<'_>,
     ) -> Result<(), (bool, String)> {
         let sink = &mut *self.sink;
         let (partly, why) = match catch_unwind(AssertUnwindSafe(|| call(sink))) {

@@ -166,7 +166,7 @@ pub use queue::QueueFull;
 pub use receipt::{Ack, NotWritten, Receipt};
 pub use redact::{REDACTED, Redactor, is_sensitive_key};
 pub use scope::{InScope, Scope, ScopeGuard, SilenceGuard, log_context, silence};
-pub use sink::{Sink, Update, Which};
+pub use sink::{Sink, SinkCall, Update, Which};
 pub use sinks::console::{ConsoleSink, ConsoleTime, console_line, console_message};
 pub use sinks::csv::CsvSink;
 #[cfg(feature = "db")]

@@ -9,7 +9,8 @@ use crate::{Entry, SinkError, StatsSource, Text};
 /// Takes entries, in batches, on the writer's thread.
 ///
 /// An error means that nothing of the batch was kept. A wrapper gives the sink that it hands entries to as
-/// [`Sink::wrapped`] and [`Sink::wrapped_mut`]: what it does not say itself, that sink says.
+/// [`Sink::wrapped`] and [`Sink::wrapped_mut`]: what it does not say itself, that sink says. One of several sinks
+/// gives them with [`Sink::each`].
 ///
 /// ```
 /// use logkit::{Entry, Logger, Sink, SinkError};
@@ -69,6 +70,15 @@ pub trait Sink: Send {
         None
     }
 
+    /// Does that with every sink that entries are handed to: all have their turn, then the first error counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of `call`.
+    fn each(&mut self, call: &mut SinkCall<'_>) -> Result<(), SinkError> {
+        self.wrapped_mut().map_or(Ok(()), call)
+    }
+
     /// Row id of the first entry of the last batch, if this sink numbers its rows one by one.
     fn first_id(&self) -> Option<i64> {
         self.wrapped()?.first_id()
@@ -93,9 +103,10 @@ pub trait Sink: Send {
 
     /// Called once, before the first entry, with the counts of the logger.
     fn attach(&mut self, stats: &StatsSource) {
-        if let Some(sink) = self.wrapped_mut() {
+        let _ = self.each(&mut |sink| {
             sink.attach(stats);
-        }
+            Ok(())
+        });
     }
 
     /// Does what came from elsewhere, such as answers of a model. Called after each batch, and every
@@ -105,7 +116,12 @@ pub trait Sink: Send {
     ///
     /// What came could not be kept; it is counted as a failed call of this sink.
     fn poll(&mut self) -> Result<bool, SinkError> {
-        self.wrapped_mut().map_or(Ok(false), Sink::poll)
+        let mut is_pending = false;
+        self.each(&mut |sink| {
+            is_pending |= sink.poll()?;
+            Ok(())
+        })?;
+        Ok(is_pending)
     }
 
     /// Everything written must be with the operating system when this returns.
@@ -114,7 +130,7 @@ pub trait Sink: Send {
     ///
     /// Some of it is not: the file, the database or the peer refused it.
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.wrapped_mut().map_or(Ok(()), Sink::flush)
+        self.each(&mut |sink| sink.flush())
     }
 
     /// Lets go of databases; the next batch opens them again. Called before the process forks.
@@ -123,10 +139,12 @@ pub trait Sink: Send {
     ///
     /// As [`Sink::flush`].
     fn release(&mut self) -> Result<(), SinkError> {
-        match self.wrapped_mut() {
-            Some(sink) => sink.release(),
-            None => self.flush(),
-        }
+        let mut is_last = true;
+        let released = self.each(&mut |sink| {
+            is_last = false;
+            sink.release()
+        });
+        if is_last { self.flush() } else { released }
     }
 
     /// Called once, at the end.
@@ -135,10 +153,12 @@ pub trait Sink: Send {
     ///
     /// As [`Sink::flush`].
     fn close(&mut self) -> Result<(), SinkError> {
-        match self.wrapped_mut() {
-            Some(sink) => sink.close(),
-            None => self.flush(),
-        }
+        let mut is_last = true;
+        let closed = self.each(&mut |sink| {
+            is_last = false;
+            sink.close()
+        });
+        if is_last { self.flush() } else { closed }
     }
 
     /// What messages call this sink: `db`, `csv`.
@@ -146,6 +166,9 @@ pub trait Sink: Send {
         self.wrapped().map_or(Cow::Borrowed("sink"), Sink::name)
     }
 }
+
+/// Something that is done with a sink.
+pub type SinkCall<'a> = dyn FnMut(&mut dyn Sink) -> Result<(), SinkError> + 'a;
 
 /// Which of some entries are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

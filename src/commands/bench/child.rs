@@ -11,11 +11,7 @@ use llmsrv_bench::{Figure, Options, Process};
 use llmsrv_engine::{BlockId, LoadOptions, Span, SpanState, StateId, StepPlan};
 
 use super::Subject;
-use crate::{
-    context::Context,
-    failure::{Code, Failure},
-    term,
-};
+use crate::{context::Context, failure::Failure, term};
 
 /// Starts the program anew for each round.
 pub fn measure(
@@ -54,10 +50,7 @@ pub fn measure(
         }
         let status = child.wait()?;
         if !status.success() {
-            return Err(Failure::new(
-                Code::Failed,
-                format!("it ended with {status}"),
-            ));
+            return Err(Failure::failed(format!("it ended with {status}")));
         }
         resident_bytes = text.trim().parse()?;
     }

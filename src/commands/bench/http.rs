@@ -11,7 +11,7 @@ use super::Subject;
 use crate::{
     connect::runtime,
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     local::{self, Local, Prune},
     logging::Style,
 };
@@ -68,8 +68,7 @@ async fn rounds(
         engine.extend(inside?);
     }
     if engine.is_empty() || http.is_empty() {
-        return Err(Failure::new(
-            Code::Failed,
+        return Err(Failure::failed(
             "the model ends its answers too soon to measure streaming",
         ));
     }
@@ -100,7 +99,7 @@ async fn over_http(client: &Client, model: &str) -> Result<Option<f64>, Failure>
             return Ok(llmsrv_bench::stream_rate(n_made, TOKENS, seconds));
         }
     }
-    Err(Failure::new(Code::Failed, "the stream ended early"))
+    Err(Failure::failed("the stream ended early"))
 }
 
 const PROMPT: &str = "one two three four five six seven eight nine ten eleven twelve";

@@ -21,20 +21,14 @@ use crate::{
 /// Writes one.
 pub fn run(text: &str, args: &BenchArgs, quiet: bool) -> Result<(), Failure> {
     let Some(path) = &args.output else {
-        return Err(Failure::new(
-            Code::Usage,
-            "--make-model needs --output FILE",
-        ));
+        return Err(Failure::usage("--make-model needs --output FILE"));
     };
     if path.is_file() {
         let text = format!("{} exists", path.display());
-        return Err(Failure::new(Code::Failed, text).hint("remove it, or name another file"));
+        return Err(Failure::failed(text).hint("remove it, or name another file"));
     }
     let (name, shape) = shape(text)?;
-    let target: Target = args
-        .quantize
-        .parse()
-        .map_err(|error| Failure::new(Code::Usage, error))?;
+    let target: Target = args.quantize.parse().map_err(Failure::usage)?;
     let mut steps = super::steps(quiet);
     let interrupted = Arc::new(AtomicBool::new(false));
     let signals = runtime()?;
@@ -84,7 +78,7 @@ fn shape(text: &str) -> Result<(&'static str, Shape), Failure> {
     let (name, changes) = text.split_once(':').unwrap_or((text, ""));
     let wrong = |message: String| {
         let names: Vec<&str> = SHAPES.iter().map(|row| row.0).collect();
-        Failure::new(Code::Usage, message).hint(format!(
+        Failure::usage(message).hint(format!(
             "shapes are {}; changes of one are {}=NUMBER, tied=true|false and family=NAME",
             names.join(", "),
             KEYS.map(|row| row.0).join("=NUMBER, "),

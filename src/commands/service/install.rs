@@ -18,7 +18,7 @@ use crate::{
     cli::{ApplyArgs, InstallArgs},
     commands::firewall,
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     steps::{self, carry_out},
     term,
 };
@@ -71,7 +71,7 @@ fn enable_step(scope: Scope) -> Step {
 pub(super) fn check_manager(scope: Scope) -> Result<(), Failure> {
     if scope == Scope::User && sudo_user().is_some() {
         let text = "under sudo, --user would mean root";
-        return Err(Failure::new(Code::Usage, text).hint("type it without sudo"));
+        return Err(Failure::usage(text).hint("type it without sudo"));
     }
     if scope.is_there() {
         return Ok(());
@@ -80,7 +80,7 @@ pub(super) fn check_manager(scope: Scope) -> Result<(), Failure> {
         Scope::System => "systemd does not run this machine",
         Scope::User => "no systemd runs for this user",
     };
-    Err(Failure::new(Code::Failed, text)
+    Err(Failure::failed(text)
         .hint("`llmsrv serve --background` serves without it; --dry-run shows the unit"))
 }
 
@@ -124,10 +124,7 @@ fn account(args: &InstallArgs, scope: Scope) -> Result<Runs, Failure> {
             uid: None,
             name,
         }),
-        None => Err(Failure::new(
-            Code::Usage,
-            format!("this machine has no user {name}"),
-        )),
+        None => Err(Failure::usage(format!("this machine has no user {name}"))),
     }
 }
 
@@ -139,7 +136,7 @@ fn listen(context: &Context, args: &InstallArgs) -> Result<Option<Listen>, Failu
     }
     let host = &context.config().server.host;
     if host.port == 0 {
-        return Err(Failure::new(Code::Usage, "a service needs a fixed port"));
+        return Err(Failure::usage("a service needs a fixed port"));
     }
     let mut host = host.clone();
     if global.host.is_none() {
@@ -150,7 +147,7 @@ fn listen(context: &Context, args: &InstallArgs) -> Result<Option<Listen>, Failu
             "{} is for this machine alone: --network contradicts it",
             host.host
         );
-        return Err(Failure::new(Code::Usage, text));
+        return Err(Failure::usage(text));
     }
     Ok(Some(Listen {
         address: host.authority(),
@@ -172,10 +169,9 @@ fn models(context: &Context, account: &Runs, scope: Scope) -> Result<Option<Path
     let shown = path.display();
     let hint = format!("make it: sudo install -d -o {} {shown}", account.name);
     match std::fs::metadata(&path) {
-        Ok(metadata) if !metadata.is_dir() => Err(Failure::new(
-            Code::Usage,
-            format!("{shown} is not a folder"),
-        )),
+        Ok(metadata) if !metadata.is_dir() => {
+            Err(Failure::usage(format!("{shown} is not a folder")))
+        }
         Ok(metadata) => {
             if account.uid != Some(metadata.uid()) {
                 term::warning(format_args!(

@@ -18,7 +18,7 @@ pub fn check(
     workers: &Launcher,
     on: &mut dyn FnMut(Check),
 ) -> Result<(), Failure> {
-    let skip = |why: &str| Check::new(CATEGORY, CATEGORY, Outcome::Skip, why);
+    let skip = |why: &str| Check::skip(CATEGORY, CATEGORY, why);
     let mut devices = devices
         .iter()
         .filter(|device| device.api == Api::Vulkan)

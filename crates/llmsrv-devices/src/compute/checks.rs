@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Buffer, Device, DeviceInfo, DeviceKind, Error, Launch, transformer};
+use super::{Buffer, Device, DeviceInfo, Error, Launch, transformer};
 
 /// A test of a device.
 pub struct Test {
@@ -38,57 +38,29 @@ pub enum Problem {
 
 /// All tests.
 pub const TESTS: &[Test] = &[
-    Test {
-        name: "saxpy",
-        category: None,
-        run: saxpy,
-    },
-    Test {
-        name: "reduction",
-        category: None,
-        run: reduction,
-    },
-    Test {
-        name: "matrix product",
-        category: None,
-        run: small_product,
-    },
-    Test {
-        name: "memory copy",
-        category: Some("bandwidth"),
-        run: memory_copy,
-    },
-    Test {
-        name: "host to device",
-        category: Some("bandwidth"),
-        run: upload,
-    },
-    Test {
-        name: "device to host",
-        category: Some("bandwidth"),
-        run: download,
-    },
-    Test {
-        name: "multiply-add",
-        category: Some("compute"),
-        run: multiply_add,
-    },
-    Test {
-        name: "large matrix product",
-        category: Some("compute"),
-        run: large_product,
-    },
-    Test {
-        name: "image filter",
-        category: Some("compute"),
-        run: image_filter,
-    },
-    Test {
-        name: "small transformer",
-        category: Some("inference"),
-        run: transformer::check,
-    },
+    test("saxpy", None, saxpy),
+    test("reduction", None, reduction),
+    test("matrix product", None, small_product),
+    test("memory copy", Some("bandwidth"), memory_copy),
+    test("host to device", Some("bandwidth"), upload),
+    test("device to host", Some("bandwidth"), download),
+    test("multiply-add", Some("compute"), multiply_add),
+    test("large matrix product", Some("compute"), large_product),
+    test("image filter", Some("compute"), image_filter),
+    test("small transformer", Some("inference"), transformer::check),
 ];
+
+const fn test(
+    name: &'static str,
+    category: Option<&'static str>,
+    run: fn(&mut dyn Device, &DeviceInfo) -> Result<Found, Problem>,
+) -> Test {
+    Test {
+        name,
+        category,
+        run,
+    }
+}
 
 impl Test {
     /// Makes the test and gives the buffers back.
@@ -207,11 +179,7 @@ fn transferred(words: usize, seconds: f64) -> Found {
 }
 
 fn multiply_add(device: &mut dyn Device, info: &DeviceInfo) -> Result<Found, Problem> {
-    let n = if info.kind == DeviceKind::Cpu {
-        1 << 14
-    } else {
-        1 << 20
-    };
+    let n = info.sized(1 << 14, 1 << 20);
     // Odd, so that every chain ends at 3 - its start.
     let steps = 513;
     let x = whole_numbers(6, n, 100);
@@ -237,11 +205,7 @@ fn multiply_add(device: &mut dyn Device, info: &DeviceInfo) -> Result<Found, Pro
 }
 
 fn large_product(device: &mut dyn Device, info: &DeviceInfo) -> Result<Found, Problem> {
-    let largest = if info.kind == DeviceKind::Cpu {
-        512
-    } else {
-        4096
-    };
+    let largest = info.sized(512, 4096);
     let mut n = 256;
     loop {
         let (a, b) = (whole_numbers(7, n * n, 2), whole_numbers(8, n * n, 2));
@@ -292,11 +256,7 @@ fn is_product(c: &[f32], a: &[f32], b: &[f32], n: usize) -> Result<(), Problem> 
 }
 
 fn image_filter(device: &mut dyn Device, info: &DeviceInfo) -> Result<Found, Problem> {
-    let side = if info.kind == DeviceKind::Cpu {
-        1024
-    } else {
-        2048
-    };
+    let side = info.sized(1024, 2048);
     let (width, height) = (side, side - 64);
     let image: Vec<u32> = noise(10).take(width * height).collect();
     let (out, from) = (device.allocate(image.len())?, filled_words(device, &image)?);
@@ -353,11 +313,7 @@ fn product(buffers: Vec<Buffer>, n: usize) -> Launch {
 
 /// A buffer that no cache holds, if the device has the memory, and what to fill it with.
 fn large_buffer(device: &dyn Device, info: &DeviceInfo) -> (usize, Vec<u32>) {
-    let wanted = if info.kind == DeviceKind::Cpu {
-        16 << 20
-    } else {
-        64 << 20
-    };
+    let wanted = info.sized(16 << 20, 64 << 20);
     let words = wanted
         .min(device.max_words())
         .min((info.memory_bytes / 32) as usize)

@@ -290,6 +290,98 @@ impl Gpu {
         self.norm("rms_norm", x, (weight, 1), None, eps)
     }
 
+    /// As [`Gpu::rms_norm`], of several tensors in place, up to three of them with one kernel.
+    pub fn rms_norms(
+        &mut self,
+        mut parts: Vec<(&mut Tensor, &Vector)>,
+        eps: f32,
+    ) -> Result<(), Error> {
+        for parts in parts.chunks_mut(3) {
+            let mut bindings = [Access::None; 6];
+            let mut shapes = [[0_u32; 2]; 3];
+            let (mut n_stretches, mut n_elements) = (0, 0);
+            let (tensors, weights) = bindings.split_at_mut(3);
+            let bound = tensors.iter_mut().zip(weights).zip(&mut shapes);
+            for ((x, weight), ((tensor, of_tensor), shape)) in parts.iter_mut().zip(bound) {
+                if weight.len == 0 || !x.width.is_multiple_of(weight.len) {
+                    return Err(mismatch("a norm"));
+                }
+                let n = x.n_elements() / weight.len;
+                (*tensor, *of_tensor) = (x.write(), Access::Read(weight.region));
+                *shape = [weight.len as u32, n as u32];
+                n_stretches += n;
+                n_elements += x.n_elements() as u64;
+            }
+            let [[len, n], [second_len, second], [third_len, third]] = shapes;
+            let params = [
+                len,
+                n,
+                0,
+                eps.to_bits(),
+                0,
+                0,
+                second_len,
+                second,
+                third_len,
+                third,
+            ];
+            let [across, down] = groups(n_stretches);
+            self.recorder.dispatch(
+                "rms_norms",
+                &bindings,
+                &params,
+                [across, down, 1],
+                Work::new(n_elements, 8 * n_elements),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Adds `scale` times the norm of the rows of `y`, as [`Gpu::rms_norm`] makes it, to `x`; returns the norm of the sum
+    /// with the weight `next`.
+    pub fn add_normed(
+        &mut self,
+        x: &mut Tensor,
+        (y, weight): (&Tensor, &Vector),
+        eps: f32,
+        scale: f32,
+        next: Option<&Vector>,
+    ) -> Result<Option<Tensor>, Error> {
+        x.same_shape(y)?;
+        if [Some(weight), next]
+            .into_iter()
+            .flatten()
+            .any(|weight| weight.len != x.width)
+        {
+            return Err(mismatch("a norm"));
+        }
+        let normed = next.map(|_| self.tensor(x.n_rows, x.width)).transpose()?;
+        let params = [
+            x.width as u32,
+            x.n_rows as u32,
+            u32::from(next.is_some()),
+            eps.to_bits(),
+            0,
+            scale.to_bits(),
+        ];
+        let bindings = [
+            x.write(),
+            y.read(),
+            Access::Read(weight.region),
+            normed.as_ref().map_or(Access::None, Tensor::write),
+            next.map_or(Access::None, |next| Access::Read(next.region)),
+        ];
+        let [across, down] = groups(x.n_rows);
+        self.recorder.dispatch(
+            "add_normed",
+            &bindings,
+            &params,
+            [across, down, 1],
+            Work::new(2 * x.n_elements() as u64, 4 * x.bytes()),
+        )?;
+        Ok(normed)
+    }
+
     /// As [`Gpu::rms_norm`], where `weight` has an element for each of a row, and each of `n_groups` equal stretches of a
     /// row is normed by itself.
     pub fn grouped_norm(
@@ -383,6 +475,97 @@ impl Gpu {
     pub fn scale_rows(&mut self, x: &mut Tensor, factors: &[f32]) -> Result<(), Error> {
         let factors = self.rows(factors, 1)?;
         self.rows_times(x, &factors, 0)
+    }
+
+    /// Multiplies each column with its factor.
+    pub fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor, Error> {
+        if factors.len != x.width {
+            return Err(mismatch("factors of columns"));
+        }
+        let out = self.tensor(x.n_rows, x.width)?;
+        let bindings = [out.write(), x.read(), Access::Read(factors.region)];
+        self.elements("scale_columns", &bindings, &out, [0; 3], 0.0)?;
+        Ok(out)
+    }
+
+    /// Adds the rows of tensors of one shape, each times a factor: those of a row are one behind the other in the same row
+    /// of `factors`, from column `first` on.
+    pub fn weighted_sum(
+        &mut self,
+        parts: &[&Tensor],
+        factors: &Tensor,
+        first: usize,
+    ) -> Result<Tensor, Error> {
+        let Some(shape) = parts.first() else {
+            return Err(mismatch("a sum"));
+        };
+        let fits = parts.iter().all(|part| part.same_shape(shape).is_ok())
+            && factors.n_rows == shape.n_rows
+            && first.saturating_add(parts.len()) <= factors.width;
+        if !fits {
+            return Err(mismatch("a sum"));
+        }
+        let out = self.tensor(shape.n_rows, shape.width)?;
+        for (parts, done) in parts.chunks(4).zip((0..).step_by(4)) {
+            let mut bindings = [Access::None; 6];
+            (bindings[0], bindings[2]) = (out.write(), factors.read());
+            let [_, one, _, others @ ..] = &mut bindings;
+            for (place, part) in [one].into_iter().chain(others).zip(parts) {
+                *place = part.read();
+            }
+            let kind = parts.len() as u32 | if done > 0 { MORE } else { 0 };
+            let at = [(first + done) as u32, factors.width as u32, kind];
+            self.elements("weighted_sum", &bindings, &out, at, 0.0)?;
+        }
+        Ok(out)
+    }
+
+    /// Computes how much streams count in others, `[rows, factors]`, from the scores of a row: `weights` has for each
+    /// factor as many coefficients as there are scores, of their hyperbolic tangents, and what is added.
+    pub fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor, Error> {
+        let each = scores.width + 1;
+        if scores.width == 0 || !weights.len.is_multiple_of(each) {
+            return Err(mismatch("factors of streams"));
+        }
+        let out = self.tensor(scores.n_rows, weights.len / each)?;
+        let bindings = [out.write(), scores.read(), Access::Read(weights.region)];
+        let at = [0, scores.width as u32, 0];
+        self.elements("stream_factors", &bindings, &out, at, 0.0)?;
+        Ok(out)
+    }
+
+    /// Computes how much longer the rows of `like` are than those of `x`, in the sense of the sum of squares: `[rows, 1]`.
+    pub fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, Error> {
+        x.same_shape(like)?;
+        let out = self.tensor(x.n_rows, 1)?;
+        let bindings = [out.write(), x.read(), like.read()];
+        self.whole_rows("length_ratios", &bindings, x, 0.0)?;
+        Ok(out)
+    }
+
+    /// Subtracts from each row its mean and `deviations` times its standard deviation (of a sample), and replaces what is
+    /// then negative by 0.
+    pub fn peaks(&mut self, x: &mut Tensor, deviations: f32) -> Result<(), Error> {
+        let bindings = [x.write()];
+        self.whole_rows("peaks", &bindings, x, deviations)
+    }
+
+    /// Records a kernel of `norms.wgsl` with a group for each row of `x`.
+    fn whole_rows(
+        &mut self,
+        kernel: &'static str,
+        bindings: &[Access],
+        x: &Tensor,
+        scale: f32,
+    ) -> Result<(), Error> {
+        let params = [x.width as u32, x.n_rows as u32, 0, 0, 0, scale.to_bits()];
+        let [across, down] = groups(x.n_rows);
+        let work = Work::new(
+            x.n_elements() as u64,
+            (1 + bindings.len() as u64) * x.bytes(),
+        );
+        self.recorder
+            .dispatch(kernel, bindings, &params, [across, down, 1], work)
     }
 
     /// Multiplies each row with the sigmoid of the one element in the same row of `gate`.
@@ -525,6 +708,8 @@ pub(super) fn set_tail(params: &mut [u32; PARAMS], tail: &[u32]) {
     }
 }
 
+/// As in `elements.wgsl`.
+const MORE: u32 = 8;
 // As in `matmul.wgsl`.
 const ADD: u32 = 1;
 pub(super) const GATED: u32 = 2;

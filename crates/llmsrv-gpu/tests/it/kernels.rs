@@ -279,6 +279,37 @@ proptest! {
         check(gpu, &found, &stretches.flat_map(|(x, weight)| twin::rms_norm(x, weight, 1e-5)).collect::<Vec<_>>())?;
         let layer = read(gpu, &layer, x.len());
         check(gpu, &layer, &of(&|x| twin::layer_norm(x, &weight, &bias, 1e-5)))?;
+
+        // Several at once, the second of another length.
+        let other = numbers(seed ^ 4, n_rows * heads * len);
+        let all = gpu.vector(&parts).unwrap();
+        let mut tensors = [&x, &other, &x].map(|x| gpu.rows(x, heads * len).unwrap());
+        let of_tensors = [&weights, &all, &weights];
+        gpu.rms_norms(tensors.iter_mut().zip(of_tensors).collect(), 1e-5).unwrap();
+        let other: Vec<f32> = other.chunks(heads * len).flat_map(|x| twin::rms_norm(x, &parts, 1e-5)).collect();
+        for (found, expected) in tensors.iter().zip([&rms, &other, &rms]) {
+            let found = read(gpu, found, x.len());
+            check(gpu, &found, expected)?;
+        }
+
+        // Added to others, and normed again.
+        let before = numbers(seed ^ 5, n_rows * heads * len);
+        let next = numbers(seed ^ 6, heads * len);
+        let next_weight = gpu.vector(&next).unwrap();
+        for next_weight in [None, Some(&next_weight)] {
+            let mut sum = gpu.rows(&before, heads * len).unwrap();
+            let normed = gpu.add_normed(&mut sum, (&on_device, &all), 1e-5, 0.3, next_weight).unwrap();
+            let rows = x.chunks(heads * len).flat_map(|x| twin::rms_norm(x, &parts, 1e-5));
+            let expected: Vec<f32> = before.iter().zip(rows).map(|(x, y)| x + 0.3 * y).collect();
+            let found = read(gpu, &sum, x.len());
+            check(gpu, &found, &expected)?;
+            prop_assert_eq!(normed.is_some(), next_weight.is_some());
+            if let Some(normed) = normed {
+                let expected: Vec<f32> = expected.chunks(heads * len).flat_map(|x| twin::rms_norm(x, &next, 1e-5)).collect();
+                let found = read(gpu, &normed, x.len());
+                check(gpu, &found, &expected)?;
+            }
+        }
     }
 
     #[test]
@@ -318,6 +349,49 @@ proptest! {
         gpu.sigmoid_gate(&mut gated, &gate).unwrap();
         let found = read(gpu, &gated, n);
         check(gpu, &found, &times(&|row| 1.0 / (1.0 + twin::exponential(-factors[row]))))?;
+    }
+
+    #[test]
+    fn streams(n_rows in 1_usize..9, width in 1_usize..200, (n, first) in (1_usize..10, 0_usize..3), seed in any::<u64>()) {
+        let gpu = &mut *gpu();
+        let values: Vec<Vec<f32>> = (0..n as u64).map(|i| numbers(seed ^ i, n_rows * width)).collect();
+        let tensors: Vec<Tensor> = values.iter().map(|x| gpu.rows(x, width).unwrap()).collect();
+        let scores = numbers(seed ^ 0x20, n_rows * n);
+        let n_factors = first + n;
+        let weights = numbers(seed ^ 0x21, n_factors * (n + 1));
+        let (on_device, weights_on_device) = (gpu.rows(&scores, n).unwrap(), gpu.vector(&weights).unwrap());
+        let factors = gpu.stream_factors(&on_device, &weights_on_device).unwrap();
+        let expected: Vec<f32> = scores.chunks(n).flat_map(|scores| weights.chunks(n + 1).map(|weights| twin::stream_factor(weights, scores))).collect();
+        let found = read(gpu, &factors, n_rows * n_factors);
+        check(gpu, &found, &expected)?;
+
+        let parts: Vec<&Tensor> = tensors.iter().collect();
+        let sum = gpu.weighted_sum(&parts, &factors, first).unwrap();
+        let of_row = |i: usize| &expected[i / width * n_factors + first..][..n];
+        let sums = (0..n_rows * width).map(|i| values.iter().zip(of_row(i)).fold(0.0, |sum, (x, factor)| sum + factor * x[i]));
+        let found = read(gpu, &sum, n_rows * width);
+        check(gpu, &found, &sums.collect::<Vec<_>>())?;
+
+        let of_columns = numbers(seed ^ 0x22, width);
+        let vector = gpu.vector(&of_columns).unwrap();
+        let scaled = gpu.scale_columns(&tensors[0], &vector).unwrap();
+        let found = read(gpu, &scaled, n_rows * width);
+        let products = values[0].iter().zip(of_columns.iter().cycle()).map(|(x, factor)| x * factor);
+        let scaled_values: Vec<f32> = products.collect();
+        check(gpu, &found, &scaled_values)?;
+
+        let like = &values[n - 1];
+        let ratios = gpu.length_ratios(&scaled, &tensors[n - 1]).unwrap();
+        let rows = scaled_values.chunks(width).zip(like.chunks(width));
+        let expected: Vec<f32> = rows.map(|(x, like)| twin::length_ratio(x, like)).collect();
+        let found = read(gpu, &ratios, n_rows);
+        check(gpu, &found, &expected)?;
+
+        let mut peaks = gpu.rows(&values[0], width).unwrap();
+        gpu.peaks(&mut peaks, 0.4).unwrap();
+        let expected: Vec<f32> = values[0].chunks(width).flat_map(|x| twin::peaks(x, 0.4)).collect();
+        let found = read(gpu, &peaks, n_rows * width);
+        check(gpu, &found, &expected)?;
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! After a change: `GENERATE=1 cargo test -p llmsrv-gpu --test it spirv`
 
-use std::{collections::BTreeMap, error::Error, fs, path::Path};
+use std::{collections::BTreeMap, error::Error, fs, path::Path, process::Command};
 
 use naga::{
     Module, ShaderStage,
@@ -56,6 +56,21 @@ fn committed_modules_are_what_the_shaders_compile_to() {
     assert!(modules.len() > 60, "{}", modules.len());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/spirv");
     assert_committed(&folder, "shaders/", "pub(crate)", modules);
+}
+
+/// Another program than naga says so.
+#[test]
+fn modules_are_valid_for_vulkan() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("spirv");
+    fs::create_dir_all(&folder).unwrap();
+    for (name, words) in modules().unwrap() {
+        let path = folder.join(&name);
+        fs::write(&path, bytemuck::cast_slice::<u32, u8>(&words)).unwrap();
+        let mut command = Command::new("spirv-val");
+        let output = command.args(["--target-env", "vulkan1.1"]).arg(path);
+        let output = output.output().expect("spirv-val, of spirv-tools");
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
 }
 
 /// Compiles all kernels; returns the words of each.

@@ -116,6 +116,29 @@ pub(crate) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> V
         .collect()
 }
 
+/// How much longer a row is than another one.
+pub(crate) fn length_ratio(x: &[f32], like: &[f32]) -> f32 {
+    let length = |x: &[f32]| over_lanes(x, |sum, x| fma(x, x, sum)).sqrt();
+    length(like) / length(x).max(1e-30)
+}
+
+/// What of a row is above its mean by so many standard deviations.
+pub(crate) fn peaks(x: &[f32], deviations: f32) -> Vec<f32> {
+    let mean = over_lanes(x, |sum, x| sum + x) / x.len() as f32;
+    let total = over_lanes(x, |sum, x| fma(x - mean, x - mean, sum));
+    let floor = mean + deviations * (total / (x.len().max(2) - 1) as f32).sqrt();
+    x.iter().map(|x| (x - floor).max(0.0)).collect()
+}
+
+/// How much one stream counts in another: coefficients of the scores, and what is added.
+pub(crate) fn stream_factor(weights: &[f32], scores: &[f32]) -> f32 {
+    let (last, weights) = weights.split_last().unwrap();
+    let products = weights.iter().zip(scores);
+    last + products.fold(0.0, |sum, (weight, score)| {
+        sum + weight * activated(Function::Tanh, *score)
+    })
+}
+
 /// Rotates one head; the rest behind the pairs stays.
 pub(crate) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], interleaved: bool) {
     for pair in 0..cos.len() {

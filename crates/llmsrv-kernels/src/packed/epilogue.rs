@@ -32,6 +32,8 @@ pub(super) struct RowPanel<'a> {
     pub(super) activation: Option<Gate>,
     /// Whether results are added, times this, to what is there.
     pub(super) add: Option<f32>,
+    /// With residuals.
+    pub(super) n_tokens: usize,
     /// Results of a token.
     pub(super) n_lanes: usize,
     /// Those of rows that there are.
@@ -71,99 +73,108 @@ pub(super) fn of_tier(tier: Instructions) -> unsafe fn(RowPanel<'_>) {
 #[inline(always)]
 unsafe fn finish<const FUSED: bool>(mut row_panel: RowPanel<'_>) {
     if row_panel.residual == Residual::Kept {
-        row_panel.results = add_residuals(row_panel.results, row_panel.n_lanes);
+        row_panel.n_tokens /= 2;
+        add_residuals(row_panel.results, row_panel.n_lanes / LANES);
         if row_panel.gate.is_some() {
-            row_panel.gates = add_residuals(row_panel.gates, row_panel.n_lanes);
+            add_residuals(row_panel.gates, row_panel.n_lanes / LANES);
         }
     }
+    // Each step copies a vector before it changes it: that slices are different memory is not known here, so the
+    // compiler would go through them element by element.
+    let of_token = row_panel.n_lanes / LANES;
+    let vectors = row_panel.results.as_chunks_mut::<LANES>().0;
     if !row_panel.bias.is_empty() {
-        for results in row_panel.results.chunks_exact_mut(row_panel.n_lanes) {
-            for (result, bias) in results.iter_mut().zip(row_panel.bias) {
-                *result += bias;
+        for token in vectors.chunks_exact_mut(of_token) {
+            for (y, bias) in token.iter_mut().zip(row_panel.bias.chunks(LANES)) {
+                match bias.as_array() {
+                    Some(bias) => *y = add(*y, *bias),
+                    // The last row panel may have fewer rows.
+                    None => (y.iter_mut().zip(bias)).for_each(|(y, bias)| *y += bias),
+                }
             }
         }
     }
     if let Some(gate) = row_panel.gate {
-        let results = row_panel.results.as_chunks_mut::<LANES>().0.iter_mut();
-        for (results, gates) in results.zip(row_panel.gates.as_chunks::<LANES>().0) {
-            let pairs = results.iter_mut().zip(gates);
-            match gate {
-                Gate::Silu => {
-                    for (result, gate) in pairs {
-                        *result *= silu_of::<FUSED>(*gate);
-                    }
-                }
-                Gate::Gelu => {
-                    for (result, gate) in pairs {
-                        *result *= gelu_tanh::<FUSED>(*gate);
-                    }
-                }
+        let gates = row_panel.gates.as_chunks::<LANES>().0;
+        for (y, gate_of_y) in vectors.iter_mut().zip(gates) {
+            let mut product = activated::<FUSED>(gate, *gate_of_y);
+            for (product, y) in product.iter_mut().zip(*y) {
+                *product *= y;
             }
+            *y = product;
         }
     }
     if let Some(activation) = row_panel.activation {
-        for results in row_panel.results.as_chunks_mut::<LANES>().0 {
-            for result in results {
-                *result = match activation {
-                    Gate::Silu => silu_of::<FUSED>(*result),
-                    Gate::Gelu => gelu_tanh::<FUSED>(*result),
-                };
-            }
+        for y in &mut *vectors {
+            *y = activated::<FUSED>(activation, *y);
         }
     }
-    let tokens = row_panel
-        .results
-        .chunks_exact(row_panel.n_lanes)
-        .enumerate();
-    for (token, results) in tokens {
+    let (n_whole, n_rest) = (row_panel.n_rows / LANES, row_panel.n_rows % LANES);
+    for token in 0..row_panel.n_tokens {
+        let y = &vectors[token * of_token..];
         // SAFETY: there is room for the rows of each token.
-        let out = unsafe {
-            let out = row_panel.out.add(token * row_panel.out_stride);
-            std::slice::from_raw_parts_mut(out, row_panel.n_rows)
-        };
-        // Vectors, and what is left in the last row panel.
-        let (whole, rest) = out.as_chunks_mut::<LANES>();
-        let (of_whole, of_residual) = results.split_at(whole.len() * LANES);
-        for (out, results) in whole.iter_mut().zip(of_whole.as_chunks::<LANES>().0) {
-            write::<FUSED>(out, results, row_panel.add);
+        let out = unsafe { row_panel.out.add(token * row_panel.out_stride) };
+        for (at, y) in y[..n_whole].iter().enumerate() {
+            // SAFETY: as above; this vector is before the last row.
+            let out = unsafe { &mut *out.add(at * LANES).cast() };
+            write::<FUSED>(out, *y, row_panel.add);
         }
-        write::<FUSED>(rest, of_residual, row_panel.add);
+        if n_rest > 0 {
+            // SAFETY: as above; these are the last rows.
+            let rest = unsafe { std::slice::from_raw_parts_mut(out.add(n_whole * LANES), n_rest) };
+            let mut last = [0.0; LANES];
+            last[..n_rest].copy_from_slice(rest);
+            write::<FUSED>(&mut last, y[n_whole], row_panel.add);
+            rest.copy_from_slice(&last[..n_rest]);
+        }
     }
 }
 
-/// Adds to the `n` results of every other token those of the one behind it; returns the sums. A row panel has whole
-/// vectors of rows.
 #[inline(always)]
-fn add_residuals(results: &mut [f32], n: usize) -> &mut [f32] {
+fn add(mut a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a += b;
+    }
+    a
+}
+
+/// Adds to the results of every other token, which are `of_token` vectors, those of the one behind it, and puts the
+/// sums at the beginning.
+#[inline(always)]
+fn add_residuals(results: &mut [f32], of_token: usize) {
     let vectors = results.as_chunks_mut::<LANES>().0;
-    let (of_token, n_tokens) = (n / LANES, vectors.len() * LANES / n / 2);
-    for token in 0..n_tokens {
-        for at in 0..of_token {
-            let sum = vectors[2 * token * of_token + at];
-            let residual = vectors[(2 * token + 1) * of_token + at];
-            let out = &mut vectors[token * of_token + at];
-            for ((out, sum), residual) in out.iter_mut().zip(sum).zip(residual) {
-                *out = sum + residual;
-            }
-        }
+    for idx in 0..vectors.len() / 2 {
+        let (token, at) = (idx / of_token, idx % of_token);
+        let of_sum = 2 * token * of_token + at;
+        vectors[idx] = add(vectors[of_sum], vectors[of_sum + of_token]);
     }
-    &mut results[..n_tokens * n]
 }
 
 #[inline(always)]
-fn write<const FUSED: bool>(out: &mut [f32], results: &[f32], add: Option<f32>) {
-    match add {
-        Some(scale) => {
-            for (out, result) in out.iter_mut().zip(results) {
-                *out = fma::<FUSED>(scale, *result, *out);
+fn activated<const FUSED: bool>(activation: Gate, mut x: [f32; LANES]) -> [f32; LANES] {
+    match activation {
+        Gate::Silu => {
+            for x in &mut x {
+                *x = silu_of::<FUSED>(*x);
             }
         }
-        None => {
-            for (out, result) in out.iter_mut().zip(results) {
-                *out = *result;
+        Gate::Gelu => {
+            for x in &mut x {
+                *x = gelu_tanh::<FUSED>(*x);
             }
         }
     }
+    x
+}
+
+#[inline(always)]
+fn write<const FUSED: bool>(out: &mut [f32; LANES], mut y: [f32; LANES], add: Option<f32>) {
+    if let Some(scale) = add {
+        for (y, before) in y.iter_mut().zip(*out) {
+            *y = fma::<FUSED>(scale, *y, before);
+        }
+    }
+    *out = y;
 }
 
 /// Lanes of a vector.

@@ -426,6 +426,7 @@ impl<'a> Job<'a> {
                     activation: self.activation,
                     bias: self.bias.get(first_row..).unwrap_or_default(),
                     add: self.add,
+                    n_tokens: column_panel.n_tokens,
                     n_lanes,
                     n_rows: (weights.n_rows - first_row).min(n_lanes),
                     // SAFETY: these rows of the result, whose length was checked, are there and ours.

@@ -31,7 +31,7 @@ pub(super) fn q2_k(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
 /// The third bits of all elements, inverted; 2 low bits; 6-bit scales of 16 sub-blocks; scale.
 pub(super) fn q3_k(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
     each::<256, 110>(values, weights, out, |values, weights, block| {
-        let scaled = scaled::<ThreeBits, 16, 16>(values, weights, [-32, 31]);
+        let scaled = scaled::<Whole<4>, 16, 16>(values, weights, [-32, 31]);
         let q = scaled.q.map(|q| (q + 4.0) as u8);
         block[..32].fill(0);
         for (at, q) in q.iter().enumerate() {
@@ -101,7 +101,7 @@ pub(super) fn q5_k(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
 /// 4 low bits; 2 high bits; 8-bit scales of 16 sub-blocks; scale.
 pub(super) fn q6_k(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
     each::<256, 210>(values, weights, out, |values, weights, block| {
-        let scaled = scaled::<SixBits, 16, 16>(values, weights, [-128, 127]);
+        let scaled = scaled::<Whole<32>, 16, 16>(values, weights, [-128, 127]);
         block[..192].fill(0);
         for (part, q) in scaled.q.as_chunks::<128>().0.iter().enumerate() {
             for (at, q) in q.iter().enumerate() {
@@ -155,7 +155,7 @@ pub(super) fn iq4_nl(values: &[f32], weights: Option<&[f32]>, out: &mut [u8]) {
 /// Scale; nibbles.
 pub(super) fn q4_0(values: &[f32], weights: &[f32], out: &mut [u8]) {
     each::<32, 18>(values, Some(weights), out, |values, weights, block| {
-        let (d, q) = one_scale::<FourBits>(values, weights);
+        let (d, q) = one_scale::<Whole<8>>(values, weights);
         block[..2].copy_from_slice(&d.to_le_bytes());
         nibbles(&q.map(|q| (q + 8.0) as u8), &mut block[2..]);
     });
@@ -164,7 +164,7 @@ pub(super) fn q4_0(values: &[f32], weights: &[f32], out: &mut [u8]) {
 /// Scale; the fifth bits of all elements; nibbles.
 pub(super) fn q5_0(values: &[f32], weights: &[f32], out: &mut [u8]) {
     each::<32, 22>(values, Some(weights), out, |values, weights, block| {
-        let (d, q) = one_scale::<FiveBits>(values, weights);
+        let (d, q) = one_scale::<Whole<16>>(values, weights);
         let q = q.map(|q| (q + 16.0) as u8);
         block[..2].copy_from_slice(&d.to_le_bytes());
         block[2..6].copy_from_slice(&fifths(&q).to_le_bytes());
@@ -457,43 +457,15 @@ trait Steps {
     fn nearest(value: f32) -> f32;
 }
 
-struct ThreeBits;
+/// Steps from `-HALF` to `HALF - 1`.
+struct Whole<const HALF: i8>;
 
-impl Steps for ThreeBits {
-    const FARTHEST: &[(f32, f32)] = &[(-3.0, -0.2)];
-
-    fn nearest(value: f32) -> f32 {
-        round(value.clamp(-4.0, 3.0))
-    }
-}
-
-struct FourBits;
-
-impl Steps for FourBits {
-    const FARTHEST: &[(f32, f32)] = &[(-7.0, -0.2)];
+impl<const HALF: i8> Steps for Whole<HALF> {
+    const FARTHEST: &[(f32, f32)] = &[(1.0 - HALF as f32, -0.2)];
 
     fn nearest(value: f32) -> f32 {
-        round(value.clamp(-8.0, 7.0))
-    }
-}
-
-struct FiveBits;
-
-impl Steps for FiveBits {
-    const FARTHEST: &[(f32, f32)] = &[(-15.0, -0.2)];
-
-    fn nearest(value: f32) -> f32 {
-        round(value.clamp(-16.0, 15.0))
-    }
-}
-
-struct SixBits;
-
-impl Steps for SixBits {
-    const FARTHEST: &[(f32, f32)] = &[(-31.0, -0.2)];
-
-    fn nearest(value: f32) -> f32 {
-        round(value.clamp(-32.0, 31.0))
+        let half = f32::from(HALF);
+        round(value.clamp(-half, half - 1.0))
     }
 }
 

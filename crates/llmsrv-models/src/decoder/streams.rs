@@ -7,11 +7,12 @@ use std::f32::consts::FRAC_1_SQRT_2;
 
 use llmsrv_engine::{ModelError, StepPlan};
 
-use super::{Rotations, attention, hidden_of, normed_rows, wanted_rows};
+use super::{Rotations, attention, hidden_of, normed_rows, scaled, wanted_rows};
 use crate::{
     arch::{ArchConfig, LayerConfig},
     linear::{linear, linears},
     ops::{Input, Ops},
+    parts::Part,
     weights::{FeedForward, LayerInput, LayerStreams, Mixer, Mlp, Streams, Weights},
 };
 
@@ -29,10 +30,11 @@ pub(super) fn hidden<O: Ops>(
     let mut all = vec![x]; // each [n, w]
     for matrix in &streams.spread {
         let stream = ops.linear(&all[0], matrix, None)?;
-        let factors = like(ops, arch.width, &all[0], &stream)?;
-        all.push(ops.scale_rows(stream, &factors)?);
+        let ratios = ops.length_ratios(&stream, &all[0])?;
+        all.push(ops.weighted_sum(&[&stream], &ratios, 0)?);
     }
 
+    let mut halves = halving(ops, plan.tokens.len())?;
     let last_storing = arch.last_storing();
     let mut wanted: Option<StepPlan> = None;
     for (idx, (config, layer)) in arch.layers.iter().zip(&weights.layers).enumerate() {
@@ -45,6 +47,11 @@ pub(super) fn hidden<O: Ops>(
         else {
             return Err(ModelError::Compute("a layer without its streams".into()));
         };
+        for stream in &mut all {
+            if let Some(there) = ops.copy_to(Part::Layer(idx), stream)? {
+                *stream = there;
+            }
+        }
         all = predicted(arch, ops, &all, of_streams)?;
         let mut input = normed_rows(arch, ops, &all[0], layer.attention_norm.as_ref())?;
         let is_last = idx == last_storing;
@@ -62,6 +69,7 @@ pub(super) fn hidden<O: Ops>(
             if let Some(all) = &inputs {
                 inputs = Some(ops.gather_rows(all, &plan.logit_rows)?);
             }
+            halves = halving(ops, plan.logit_rows.len())?;
             if idx + 1 < arch.layers.len() {
                 let left = wanted_rows(plan);
                 ops.begin_step(&left)?;
@@ -76,12 +84,17 @@ pub(super) fn hidden<O: Ops>(
         let low = ops.rms_norm(&low, &of_streams.low_norm, arch.norm_eps)?;
         let parts = [attended, input, low];
         let parts = [&parts[0], &all[0], &parts[1], &parts[2]];
-        let x = ops.weighted_sum(&parts, &vec![FRAC_1_SQRT_2; 4 * ops.n_rows(&all[0])])?;
+        let x = ops.weighted_sum(&parts, &halves, 0)?;
 
         let input = normed_rows(arch, ops, &x, layer.feed_forward_norm.as_ref())?;
         let delta = feed_forward(arch, ops, &input, network, config)?;
-        let delta = normed(arch, ops, delta, layer.feed_forward_post_norm.as_ref())?;
-        let x = ops.add(delta, &x, 1.0)?;
+        let x = match &layer.feed_forward_post_norm {
+            Some(weight) => {
+                ops.add_normed(x, (&delta, weight), arch.norm_eps, 1.0, None)?
+                    .0
+            }
+            None => ops.add(x, &delta, 1.0)?,
+        };
         all = corrected(arch, ops, &all, &x, of_streams)?;
 
         if let (Some(of_input), Some(tokens), Some(part)) =
@@ -102,20 +115,15 @@ pub(super) fn hidden<O: Ops>(
     }
 
     let share = 1.0 / n_streams as f32;
-    let n_rows = ops.n_rows(&all[0]);
-    let mut factors = vec![share; n_rows * n_streams];
+    let mut shares = vec![ops.plain_rows(&vec![share; ops.n_rows(&all[0])], 1)?];
     for (stream, matrix) in (1..).zip(&streams.gather) {
-        let x = ops.linear(&all[stream], matrix, None)?;
-        let sizes = like(ops, arch.width, &all[0], &x)?;
-        for (row, size) in factors.chunks_exact_mut(n_streams).zip(sizes) {
-            if let Some(factor) = row.get_mut(stream) {
-                *factor = share * size;
-            }
-        }
-        all[stream] = x;
+        all[stream] = ops.linear(&all[stream], matrix, None)?;
+        let ratios = ops.length_ratios(&all[stream], &all[0])?;
+        shares.push(scaled(ops, ratios, share)?);
     }
+    let shares = ops.join(&shares)?; // [n, streams]
     let all: Vec<&O::Tensor> = all.iter().collect();
-    let x = ops.weighted_sum(&all, &factors)?;
+    let x = ops.weighted_sum(&all, &shares, 0)?;
     normed_rows(arch, ops, &x, Some(&weights.output_norm)).map(Some)
 }
 
@@ -126,18 +134,12 @@ fn predicted<O: Ops>(
     all: &[O::Tensor],
     weights: &LayerStreams<O>,
 ) -> Result<Vec<O::Tensor>, ModelError> {
-    let n = all.len();
-    let routed = routed(arch, ops, &all[0], n, weights)?; // [n, streams]
+    let scores = scores(arch, ops, &all[0], weights)?;
+    let factors = ops.stream_factors(&scores, &weights.predict)?; // [n, streams * streams]
     let parts: Vec<&O::Tensor> = all.iter().collect();
-    let streams = weights.predict.chunks_exact(n * n).enumerate();
-    let streams = streams.map(|(stream, coefficients)| {
-        let of_row = |routed: &[f32]| -> Vec<f32> {
-            let sums = coefficients.chunks_exact(n).map(|row| dot(row, routed));
-            let own = (0..n).map(|from| f32::from(u8::from(from == stream)));
-            sums.zip(own).map(|(sum, own)| sum + own).collect()
-        };
-        let factors: Vec<f32> = routed.chunks_exact(n).flat_map(of_row).collect();
-        ops.weighted_sum(&parts, &factors)
+    let streams = (0..all.len()).map(|stream| {
+        let first = stream * all.len();
+        ops.weighted_sum(&parts, &factors, first)
     });
     streams.collect()
 }
@@ -151,36 +153,30 @@ fn corrected<O: Ops>(
     x: &O::Tensor,
     weights: &LayerStreams<O>,
 ) -> Result<Vec<O::Tensor>, ModelError> {
-    let n = all.len();
-    let routed = routed(arch, ops, x, n, weights)?;
-    let streams = all.iter().zip(weights.correct.chunks_exact(n));
-    let streams = streams.map(|(stream, coefficients)| {
-        let of_row = |routed: &[f32]| {
-            let factor = 1.0 + dot(coefficients, routed);
-            [1.0, factor, -factor]
-        };
-        let factors: Vec<f32> = routed.chunks_exact(n).flat_map(of_row).collect();
-        ops.weighted_sum(&[stream, x, &all[0]], &factors)
+    let scores = scores(arch, ops, x, weights)?;
+    let factors = ops.stream_factors(&scores, &weights.correct)?; // [n, 3 * streams]
+    let streams = all.iter().enumerate();
+    let streams = streams.map(|(idx, stream)| {
+        let parts = [stream, x, &all[0]];
+        ops.weighted_sum(&parts, &factors, parts.len() * idx)
     });
     streams.collect()
 }
 
-/// Computes how much each stream matters in each row, -1 to 1: `[n, streams]`.
-fn routed<O: Ops>(
+/// Scores each stream in each row: `[n, streams]`.
+fn scores<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
     x: &O::Tensor,
-    n_streams: usize,
     weights: &LayerStreams<O>,
-) -> Result<Vec<f32>, ModelError> {
+) -> Result<O::Tensor, ModelError> {
     let normed = ops.rms_norm(x, &weights.router_norm, arch.norm_eps)?;
-    let scores = ops.linear(&normed, &weights.router, None)?;
-    let mut routed = vec![0.0; ops.n_rows(&scores) * n_streams];
-    ops.read(&scores, &mut routed)?;
-    for score in &mut routed {
-        *score = score.tanh();
-    }
-    Ok(routed)
+    ops.linear(&normed, &weights.router, None)
+}
+
+/// Returns four factors for each row, each the root of a half.
+fn halving<O: Ops>(ops: &mut O, n_rows: usize) -> Result<O::Tensor, ModelError> {
+    ops.plain_rows(&vec![FRAC_1_SQRT_2; 4 * n_rows], 4)
 }
 
 /// Computes a gated network, of which some layers let only the peaks of the gate through.
@@ -218,26 +214,6 @@ fn from_token<O: Ops>(
     ops.rms_norm(&delta, &weights.norm, arch.norm_eps)
 }
 
-/// Returns the factors that make the rows of `x` as long as those of `model`.
-fn like<O: Ops>(
-    ops: &mut O,
-    width: usize,
-    model: &O::Tensor,
-    x: &O::Tensor,
-) -> Result<Vec<f32>, ModelError> {
-    let mut lengths = |x: &O::Tensor| {
-        let mut rows = vec![0.0; ops.n_rows(x) * width];
-        ops.read(x, &mut rows)?;
-        let squares = rows.chunks_exact(width);
-        let squares = squares.map(|row| row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum());
-        Ok(squares.map(f64::sqrt).collect::<Vec<f64>>())
-    };
-    let (wanted, found) = (lengths(model)?, lengths(x)?);
-    let factors = wanted.into_iter().zip(found);
-    let factors = factors.map(|(wanted, found)| (wanted / found.max(SHORTEST)) as f32);
-    Ok(factors.collect())
-}
-
 fn normed<O: Ops>(
     arch: &ArchConfig,
     ops: &mut O,
@@ -249,10 +225,3 @@ fn normed<O: Ops>(
         None => Ok(x),
     }
 }
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// Keeps a row of zeros from dividing by zero.
-const SHORTEST: f64 = 1e-30;

@@ -6,7 +6,7 @@ use llmsrv_engine::{ModelError, StepPlan};
 
 use super::{
     config::{EncoderConfig, Positions},
-    weights::{EncoderWeights, Network, Norm, Plain, RowPart},
+    weights::{EncoderWeights, Network, Plain, RowPart},
 };
 use crate::{
     arch::{Activation, ExpertsConfig},
@@ -15,6 +15,7 @@ use crate::{
     parts::Part,
     rope::Places,
     routing::Choices,
+    weights::Norm,
 };
 
 /// Computes whole inputs and writes the wanted rows to `out`: of the last layer, or their scores if

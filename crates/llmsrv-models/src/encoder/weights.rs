@@ -8,10 +8,12 @@ use crate::{
     arch::{Activation, ExpertsConfig},
     errors::device,
     head::Head,
-    linear::{Linear, LowRank, linear_ref},
+    linear::{Linear, linear_ref},
+    loader::Loader,
     ops::{ExpertNetwork, ExpertNetworks, Holder},
     parts::Part,
     source::{FileMatrix, Source, invalid},
+    weights::Norm,
 };
 
 /// All weights of an encoder on the device of `O`.
@@ -42,14 +44,6 @@ pub(crate) struct RowPart<O: Holder> {
     pub up: O::Matrix,
     /// Factor of the product.
     pub scale: f32,
-}
-
-/// A norm to the mean 0 and the variance 1.
-pub(crate) struct Norm<O: Holder> {
-    /// Multiplies what was normed.
-    pub weight: O::Vector,
-    /// Added after the multiplication.
-    pub bias: Option<O::Vector>,
 }
 
 /// The weights of one layer.
@@ -161,20 +155,13 @@ impl<O: Holder> EncoderWeights<O> {
     }
 }
 
-struct Loader<'a, O: Holder> {
-    source: &'a Source,
-    adapters: &'a [Adapter],
-    config: &'a EncoderConfig,
-    ops: &'a mut O,
-}
-
-impl<O: Holder> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O, EncoderConfig> {
     fn layer(&mut self, idx: usize) -> Result<EncoderLayer<O>, LoadError> {
         let width = self.config.width;
         let name = |part: &str| format!("blk.{idx}.{part}");
         self.ops.begin_part(Part::Layer(idx));
         let [query, key, value] = if self.source.has(&name("attn_qkv.weight")) {
-            self.stacked(&name("attn_qkv"), [width; 3])?
+            self.stacked(&name("attn_qkv"), [width; 3], width)?
         } else {
             [
                 self.linear(&name("attn_q"), width, width)?,
@@ -239,70 +226,11 @@ impl<O: Holder> Loader<'_, O> {
         }
         // Twice as many rows are a gate above the rest.
         if self.source.n_rows(&name("ffn_up.weight")) == Some(2 * hidden) {
-            let [gate, up] = self.stacked(&name("ffn_up"), [hidden; 2])?;
+            let [gate, up] = self.stacked(&name("ffn_up"), [hidden; 2], width)?;
             return Ok(Network::GatedMlp { gate, up, down });
         }
         let up = self.linear(&name("ffn_up"), hidden, width)?;
         Ok(Network::Plain(Plain { up, down }))
-    }
-
-    /// Loads `name.weight` and, if there is one, `name.bias`.
-    fn linear(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear<O>, LoadError> {
-        let [linear] = self.stacked_cols(name, [n_rows], n_cols)?;
-        Ok(linear)
-    }
-
-    /// Loads one tensor as matrices that lie one above the other.
-    fn stacked<const N: usize>(
-        &mut self,
-        name: &str,
-        heights: [usize; N],
-    ) -> Result<[Linear<O>; N], LoadError> {
-        self.stacked_cols(name, heights, self.config.width)
-    }
-
-    fn stacked_cols<const N: usize>(
-        &mut self,
-        name: &str,
-        heights: [usize; N],
-        n_cols: usize,
-    ) -> Result<[Linear<O>; N], LoadError> {
-        let n_rows = heights.iter().sum();
-        let full = format!("{name}.weight");
-        let stack = self.source.matrix(&full, n_rows, n_cols)?;
-        let factors = self.adapters.iter().filter_map(|adapter| {
-            let factors = adapter.factors(&full, n_rows, n_cols);
-            factors.transpose()
-        });
-        let factors = factors.collect::<Result<Vec<_>, _>>()?;
-        let bias = self
-            .source
-            .optional_vector(&format!("{name}.bias"), n_rows)?;
-        let mut parts = Vec::with_capacity(N);
-        let mut start = 0;
-        for height in heights {
-            let rows = start..start + height;
-            start = rows.end;
-            let bias = bias.as_ref().and_then(|bias| bias.get(rows.clone()));
-            let bias = bias.map(|bias| self.ops.vector(bias.to_vec()));
-            parts.push(Linear {
-                matrix: self.upload(stack.rows(rows.clone()))?,
-                bias: bias.transpose().map_err(device)?,
-                low_rank: factors
-                    .iter()
-                    .map(|factors| {
-                        Ok(LowRank {
-                            down: self.upload(factors.down.clone())?,
-                            up: self.upload(factors.up.rows(rows.clone()))?,
-                            scale: factors.scale,
-                        })
-                    })
-                    .collect::<Result<_, LoadError>>()?,
-            });
-        }
-        parts
-            .try_into()
-            .map_err(|_| invalid(format!("tensor {full} cannot be cut")))
     }
 
     /// Loads what adapters add to the rows of a table.
@@ -338,10 +266,9 @@ impl<O: Holder> Loader<'_, O> {
     fn norm(&mut self, name: &str, len: usize) -> Result<Norm<O>, LoadError> {
         let weight = self.source.vector(&format!("{name}.weight"), len)?;
         let bias = self.source.optional_vector(&format!("{name}.bias"), len)?;
-        let bias = bias.map(|bias| self.ops.vector(bias));
         Ok(Norm {
             weight: self.ops.vector(weight).map_err(device)?,
-            bias: bias.transpose().map_err(device)?,
+            bias: self.bias(bias)?,
         })
     }
 
@@ -351,9 +278,5 @@ impl<O: Holder> Loader<'_, O> {
             .has(&format!("{name}.weight"))
             .then(|| self.norm(name, self.config.width));
         norm.transpose()
-    }
-
-    fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
-        self.ops.matrix(matrix).map_err(device)
     }
 }

@@ -13,7 +13,9 @@ use candle_core::{
 use llmsrv_engine::{BlockId, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
-use super::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan, no_gate};
+use super::{
+    Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SHORTEST, SelectiveScan, no_gate,
+};
 use crate::{
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
     rope::{Places, Rope, RopeStyle},
@@ -776,15 +778,40 @@ impl Ops for CandleOps {
         x.broadcast_mul(factors).map_err(failed)
     }
 
-    fn weighted_sum(&mut self, parts: &[&Tensor], factors: &[f32]) -> Result<Tensor, ModelError> {
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Tensor],
+        factors: &Tensor,
+        first: usize,
+    ) -> Result<Tensor, ModelError> {
         let sum = || {
-            let shape = (factors.len() / parts.len().max(1), parts.len());
-            let factors = Tensor::from_slice(factors, shape, &self.device)?.unsqueeze(1)?;
+            let factors = factors.narrow(1, first, parts.len())?;
+            let factors = factors.contiguous()?.unsqueeze(1)?;
             // [n, 1, parts] with [n, parts, w]
             let parts = Tensor::stack(parts, 1)?;
             factors.matmul(&parts)?.squeeze(1)
         };
         sum().map_err(failed)
+    }
+
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Tensor) -> Result<Tensor, ModelError> {
+        let factors = || {
+            let n_scores = scores.dim(1)?;
+            let weights = weights.reshape(((), n_scores + 1))?;
+            let coefficients = weights.narrow(1, 0, n_scores)?.t()?.contiguous()?;
+            let added = weights.narrow(1, n_scores, 1)?.t()?;
+            let products = scores.tanh()?.matmul(&coefficients)?;
+            products.broadcast_add(&added)
+        };
+        factors().map_err(failed)
+    }
+
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        let ratios = || {
+            let length = |x: &Tensor| x.sqr()?.sum_keepdim(D::Minus1)?.sqrt();
+            length(like)? / length(x)?.maximum(SHORTEST)?
+        };
+        ratios().map_err(failed)
     }
 
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {

@@ -12,7 +12,8 @@ use llmsrv_kernels::{
 use smallvec::SmallVec;
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SelectiveScan,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SHORTEST,
+    SelectiveScan,
     buffers::{Buffer, Buffers},
     no_gate,
     states::States,
@@ -188,7 +189,8 @@ impl CpuOps {
     }
 
     /// As [`Ops::join`].
-    pub(crate) fn join_rows(&self, parts: &[&Buffer]) -> Buffer {
+    #[expect(clippy::unnecessary_wraps, reason = "as that of the GPU")]
+    pub(crate) fn join_rows(&mut self, parts: &[&Buffer]) -> Result<Buffer, ModelError> {
         let width = parts.iter().map(|part| part.width()).sum();
         let n_rows = parts.first().map_or(0, |part| part.n_rows());
         let mut out = self.buffers.take(n_rows, width);
@@ -200,7 +202,7 @@ impl CpuOps {
                 rest = left;
             }
         }
-        out
+        Ok(out)
     }
 
     /// Returns what becomes of the residual of rounded activations for weights of this kind.
@@ -990,19 +992,55 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn weighted_sum(&mut self, parts: &[&Buffer], factors: &[f32]) -> Result<Buffer, ModelError> {
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Buffer],
+        factors: &Buffer,
+        first_factor: usize,
+    ) -> Result<Buffer, ModelError> {
         let (n_rows, width) = parts.first().map_or((0, 0), |x| (x.n_rows(), x.width()));
         let mut out = self.buffers.take(n_rows, width);
         self.in_rows(&mut out, |at, rows| {
             let first = at.start / width.max(1);
             for (row, out) in (first..).zip(rows.chunks_exact_mut(width.max(1))) {
                 out.fill(0.0);
-                let factors = factors.iter().skip(row * parts.len());
+                let factors = factors.row(row).iter().skip(first_factor);
                 for (part, factor) in parts.iter().zip(factors) {
                     kernels::add_scaled(out, part.row(row), *factor);
                 }
             }
         });
+        Ok(out)
+    }
+
+    fn stream_factors(
+        &mut self,
+        scores: &Buffer,
+        weights: &Vec<f32>,
+    ) -> Result<Buffer, ModelError> {
+        let (n_rows, n_scores) = (scores.n_rows(), scores.width());
+        let weights = weights.chunks_exact(n_scores + 1);
+        let mut out = self.buffers.take(n_rows, weights.len());
+        for row in 0..n_rows {
+            let scores: SmallVec<[f32; 16]> = scores.row(row).iter().map(|x| x.tanh()).collect();
+            for (factor, weights) in out.row_mut(row).iter_mut().zip(weights.clone()) {
+                let products = weights.iter().zip(&scores).map(|(a, b)| a * b);
+                *factor = products.sum::<f32>() + weights.last().copied().unwrap_or(0.0);
+            }
+        }
+        Ok(out)
+    }
+
+    fn length_ratios(&mut self, x: &Buffer, like: &Buffer) -> Result<Buffer, ModelError> {
+        let length = |row: &[f32]| {
+            let squares = row.iter().map(|x| f64::from(*x) * f64::from(*x));
+            squares.sum::<f64>().sqrt()
+        };
+        let mut out = self.buffers.take(x.n_rows(), 1);
+        for (row, ratio) in out.values_mut().iter_mut().enumerate() {
+            let (wanted, found) = (length(like.row(row)), length(x.row(row)));
+            *ratio = (wanted / found.max(SHORTEST)) as f32;
+        }
         Ok(out)
     }
 
@@ -1046,7 +1084,7 @@ impl Ops for CpuOps {
     }
 
     fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
-        Ok(self.join_rows(&parts.iter().collect::<Vec<_>>()))
+        self.join_rows(&parts.iter().collect::<Vec<_>>())
     }
 
     fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {

@@ -145,11 +145,6 @@ impl GpuOps {
     }
 }
 
-/// Models with several residual streams are computed on the CPU.
-fn no_streams() -> ModelError {
-    ModelError::Compute("several residual streams are not computed on a GPU".into())
-}
-
 /// Opens the GPUs that models are loaded to, the best one first; without those that compute something wrongly.
 ///
 /// # Errors
@@ -482,6 +477,32 @@ impl Ops for GpuOps {
         self.gpu.rms_norm(x, weight, eps).map_err(failed)
     }
 
+    fn rms_norms<const N: usize>(
+        &mut self,
+        mut parts: [(Tensor, Option<&Vector>); N],
+        eps: f32,
+    ) -> Result<[Tensor; N], ModelError> {
+        let with_weights = parts
+            .iter_mut()
+            .filter_map(|(x, weight)| Some((x, (*weight)?)));
+        self.gpu
+            .rms_norms(with_weights.collect(), eps)
+            .map_err(failed)?;
+        Ok(parts.map(|(x, _)| x))
+    }
+
+    fn add_normed(
+        &mut self,
+        mut x: Tensor,
+        y: (&Tensor, &Vector),
+        eps: f32,
+        scale: f32,
+        next: Option<&Vector>,
+    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
+        let normed = self.gpu.add_normed(&mut x, y, eps, scale, next);
+        Ok((x, normed.map_err(failed)?))
+    }
+
     fn grouped_norm(
         &mut self,
         x: &Tensor,
@@ -678,8 +699,7 @@ impl Ops for GpuOps {
     }
 
     fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
-        let x = self.gpu.zeros(values.len() / width.max(1), width);
-        self.scatter_rows(x.map_err(failed)?, 0, values)
+        self.upload(values, width)
     }
 
     fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
@@ -690,16 +710,30 @@ impl Ops for GpuOps {
         self.gpu.columns(x, first, n).map_err(failed)
     }
 
-    fn scale_columns(&mut self, _x: &Tensor, _factors: &Vector) -> Result<Tensor, ModelError> {
-        Err(no_streams())
+    fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor, ModelError> {
+        self.gpu.scale_columns(x, factors).map_err(failed)
     }
 
-    fn weighted_sum(&mut self, _parts: &[&Tensor], _factors: &[f32]) -> Result<Tensor, ModelError> {
-        Err(no_streams())
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Tensor],
+        factors: &Tensor,
+        first: usize,
+    ) -> Result<Tensor, ModelError> {
+        self.gpu.weighted_sum(parts, factors, first).map_err(failed)
     }
 
-    fn peaks(&mut self, _x: Tensor, _deviations: f32) -> Result<Tensor, ModelError> {
-        Err(no_streams())
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor, ModelError> {
+        self.gpu.stream_factors(scores, weights).map_err(failed)
+    }
+
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        self.gpu.length_ratios(x, like).map_err(failed)
+    }
+
+    fn peaks(&mut self, mut x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
+        self.gpu.peaks(&mut x, deviations).map_err(failed)?;
+        Ok(x)
     }
 
     fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {

@@ -187,6 +187,38 @@ pub(crate) trait Ops: Holder + Send {
         eps: f32,
     ) -> Result<Self::Tensor, ModelError>;
 
+    /// As [`Ops::rms_norm`], of several tensors at once; one without a weight stays as it is.
+    fn rms_norms<const N: usize>(
+        &mut self,
+        parts: [(Self::Tensor, Option<&Self::Vector>); N],
+        eps: f32,
+    ) -> Result<[Self::Tensor; N], ModelError> {
+        let mut failed = None;
+        let normed = parts.map(|(x, weight)| {
+            let Some(weight) = weight else { return x };
+            self.rms_norm(&x, weight, eps).unwrap_or_else(|error| {
+                failed = Some(error);
+                x
+            })
+        });
+        failed.map_or(Ok(normed), Err)
+    }
+
+    /// Computes `x + scale * y` with the norm `y` of other rows, as [`Ops::rms_norm`] makes it; and perhaps the norm of
+    /// the sum with the weight `next`, where that takes no further pass over the rows.
+    fn add_normed(
+        &mut self,
+        x: Self::Tensor,
+        (y, weight): (&Self::Tensor, &Self::Vector),
+        eps: f32,
+        scale: f32,
+        next: Option<&Self::Vector>,
+    ) -> Result<(Self::Tensor, Option<Self::Tensor>), ModelError> {
+        let _ = next;
+        let y = self.rms_norm(y, weight, eps)?;
+        Ok((self.add(x, &y, scale)?, None))
+    }
+
     /// As [`Ops::rms_norm`], where `weight` has an element for each of a row, and each of `n_groups` equal
     /// stretches of a row is normed by itself.
     fn grouped_norm(
@@ -408,12 +440,28 @@ pub(crate) trait Ops: Holder + Send {
         factors: &Self::Vector,
     ) -> Result<Self::Tensor, ModelError>;
 
-    /// Adds the rows of tensors of one shape, each times a factor: `factors` has a row for each row, an
-    /// element for each tensor.
+    /// Adds the rows of tensors of one shape, each times a factor: `factors` has a row for each row, and in it, from
+    /// column `first` on, an element for each tensor.
     fn weighted_sum(
         &mut self,
         parts: &[&Self::Tensor],
-        factors: &[f32],
+        factors: &Self::Tensor,
+        first: usize,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes how much residual streams count in each other, `[n, factors]`, from the scores of a row: `weights` has
+    /// for each factor as many coefficients as a row has scores, of their hyperbolic tangents, and what is added.
+    fn stream_factors(
+        &mut self,
+        scores: &Self::Tensor,
+        weights: &Self::Vector,
+    ) -> Result<Self::Tensor, ModelError>;
+
+    /// Computes how much longer the rows of `like` are than those of `x`, in the sense of the sum of squares: `[n, 1]`.
+    fn length_ratios(
+        &mut self,
+        x: &Self::Tensor,
+        like: &Self::Tensor,
     ) -> Result<Self::Tensor, ModelError>;
 
     /// Subtracts from each row its mean and `deviations` times its standard deviation (of a sample), and
@@ -466,6 +514,9 @@ pub(crate) trait Ops: Holder + Send {
     /// Gives back memory that is kept for the next step.
     fn release_memory(&mut self) {}
 }
+
+/// What a row of zeros is taken to be as long as, so that nothing is divided by zero.
+const SHORTEST: f64 = 1e-30;
 
 /// The error of a function that only a gate has.
 fn no_gate() -> ModelError {

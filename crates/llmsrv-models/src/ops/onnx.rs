@@ -697,7 +697,15 @@ impl Ops for OnnxOps {
         Ok(rows(value, x.n_cols))
     }
 
-    fn weighted_sum(&mut self, _: &[&Rows], _: &[f32]) -> Result<Rows, ModelError> {
+    fn weighted_sum(&mut self, _: &[&Rows], _: &Rows, _: usize) -> Result<Rows, ModelError> {
+        Err(missing())
+    }
+
+    fn stream_factors(&mut self, _: &Rows, _: &Vector) -> Result<Rows, ModelError> {
+        Err(missing())
+    }
+
+    fn length_ratios(&mut self, _: &Rows, _: &Rows) -> Result<Rows, ModelError> {
         Err(missing())
     }
 

@@ -143,142 +143,178 @@ impl SplitOps {
         self.gpu(gpu)?.read(x, rows.values_mut())?;
         Ok(rows)
     }
+}
 
-    fn on_host<'a>(&mut self, x: &'a Tensor) -> Result<Brought<'a, Buffer>, ModelError> {
+/// Where operations run.
+trait Place: Copy {
+    type Ops: Ops;
+
+    fn ops(self, all: &mut SplitOps) -> Result<&mut Self::Ops, ModelError>;
+
+    /// Returns rows, copied here if they are elsewhere.
+    fn rows<'a>(
+        self,
+        all: &mut SplitOps,
+        x: &'a Tensor,
+    ) -> Result<Brought<'a, RowsOf<Self>>, ModelError>;
+
+    /// As [`Place::rows`], where the operation reuses their memory.
+    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<RowsOf<Self>, ModelError>;
+
+    fn matrix(self, matrix: &Matrix) -> Result<&<Self::Ops as Holder>::Matrix, ModelError>;
+
+    fn vector(self, vector: &Vector) -> Result<&<Self::Ops as Holder>::Vector, ModelError>;
+
+    fn angles(self, angles: &Angles) -> Result<&<Self::Ops as Ops>::Angles, ModelError>;
+
+    /// Says where a result is.
+    fn made(self, x: RowsOf<Self>) -> Tensor;
+
+    fn optional(
+        self,
+        vector: Option<&Vector>,
+    ) -> Result<Option<&<Self::Ops as Holder>::Vector>, ModelError> {
+        vector.map(|vector| self.vector(vector)).transpose()
+    }
+
+    fn linear(
+        self,
+        (matrix, bias): LinearRef<'_, SplitOps>,
+    ) -> Result<LinearRef<'_, Self::Ops>, ModelError> {
+        Ok((self.matrix(matrix)?, self.optional(bias)?))
+    }
+
+    /// Returns an input whose rows were brought here.
+    fn input<'a>(
+        self,
+        input: Input<'a, SplitOps>,
+        x: &'a RowsOf<Self>,
+    ) -> Result<Input<'a, Self::Ops>, ModelError> {
+        Ok(match input {
+            Input::Rows(_) => Input::Rows(x),
+            Input::Normed { weight, eps, .. } => Input::Normed {
+                x,
+                weight: self.vector(weight)?,
+                eps,
+            },
+        })
+    }
+}
+
+type RowsOf<P> = <<P as Place>::Ops as Ops>::Tensor;
+
+/// The CPU, as a place.
+#[derive(Clone, Copy)]
+struct Host;
+
+impl Place for Host {
+    type Ops = CpuOps;
+
+    fn ops(self, all: &mut SplitOps) -> Result<&mut CpuOps, ModelError> {
+        Ok(&mut all.cpu)
+    }
+
+    fn rows<'a>(
+        self,
+        all: &mut SplitOps,
+        x: &'a Tensor,
+    ) -> Result<Brought<'a, Buffer>, ModelError> {
         Ok(match x {
             Placed::Host(x) => Brought::Theirs(x),
-            Placed::Gpu(from, x) => Brought::Ours(self.download(*from, x)?),
+            Placed::Gpu(from, x) => Brought::Ours(all.download(*from, x)?),
         })
     }
 
-    fn on_gpu<'a>(
-        &mut self,
-        gpu: usize,
+    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<Buffer, ModelError> {
+        match x {
+            Placed::Host(x) => Ok(x),
+            Placed::Gpu(from, x) => all.download(from, &x),
+        }
+    }
+
+    fn matrix(self, matrix: &Matrix) -> Result<&cpu::Matrix, ModelError> {
+        matrix.host()
+    }
+
+    fn vector(self, vector: &Vector) -> Result<&Vec<f32>, ModelError> {
+        vector.host()
+    }
+
+    fn angles(self, angles: &Angles) -> Result<&cpu::Angles, ModelError> {
+        angles.host.as_ref().ok_or_else(elsewhere)
+    }
+
+    fn made(self, x: Buffer) -> Tensor {
+        Placed::Host(x)
+    }
+}
+
+/// The GPU of a number, as a place.
+#[derive(Clone, Copy)]
+struct OnGpu(usize);
+
+impl Place for OnGpu {
+    type Ops = GpuOps;
+
+    fn ops(self, all: &mut SplitOps) -> Result<&mut GpuOps, ModelError> {
+        all.gpu(self.0)
+    }
+
+    fn rows<'a>(
+        self,
+        all: &mut SplitOps,
         x: &'a Tensor,
     ) -> Result<Brought<'a, gpu::Tensor>, ModelError> {
         Ok(match x {
-            Placed::Gpu(from, x) if *from == gpu => Brought::Theirs(x),
+            Placed::Gpu(from, x) if *from == self.0 => Brought::Theirs(x),
             x => {
-                let rows = self.on_host(x)?;
-                Brought::Ours(self.gpu(gpu)?.upload(rows.values(), rows.width())?)
+                let rows = Host.rows(all, x)?;
+                Brought::Ours(all.gpu(self.0)?.upload(rows.values(), rows.width())?)
             }
         })
     }
 
-    fn bring_to_host(&mut self, x: Tensor) -> Result<Buffer, ModelError> {
+    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<gpu::Tensor, ModelError> {
         match x {
-            Placed::Host(x) => Ok(x),
-            Placed::Gpu(from, x) => self.download(from, &x),
-        }
-    }
-
-    fn bring_to_gpu(&mut self, gpu: usize, x: Tensor) -> Result<gpu::Tensor, ModelError> {
-        match x {
-            Placed::Gpu(from, x) if from == gpu => Ok(x),
-            x => match self.on_gpu(gpu, &x)? {
+            Placed::Gpu(from, x) if from == self.0 => Ok(x),
+            x => match self.rows(all, &x)? {
                 Brought::Ours(x) => Ok(x),
                 Brought::Theirs(_) => Err(elsewhere()),
             },
         }
     }
 
-    /// Computes `x` with an operation that takes nothing beside it.
-    fn with(
-        &mut self,
-        x: Tensor,
-        host: impl FnOnce(&mut CpuOps, Buffer) -> Result<Buffer, ModelError>,
-        on_gpu: impl FnOnce(&mut GpuOps, gpu::Tensor) -> Result<gpu::Tensor, ModelError>,
-    ) -> Result<Tensor, ModelError> {
-        Ok(match x {
-            Placed::Host(x) => Placed::Host(host(&mut self.cpu, x)?),
-            Placed::Gpu(gpu, x) => Placed::Gpu(gpu, on_gpu(self.gpu(gpu)?, x)?),
-        })
+    fn matrix(self, matrix: &Matrix) -> Result<&gpu::Matrix, ModelError> {
+        matrix.on(self.0)
     }
 
-    /// As [`SplitOps::with`], where `x` is only read.
-    fn of(
-        &mut self,
-        x: &Tensor,
-        host: impl FnOnce(&mut CpuOps, &Buffer) -> Result<Buffer, ModelError>,
-        on_gpu: impl FnOnce(&mut GpuOps, &gpu::Tensor) -> Result<gpu::Tensor, ModelError>,
-    ) -> Result<Tensor, ModelError> {
-        Ok(match x {
-            Placed::Host(x) => Placed::Host(host(&mut self.cpu, x)?),
-            Placed::Gpu(gpu, x) => Placed::Gpu(*gpu, on_gpu(self.gpu(*gpu)?, x)?),
-        })
+    fn vector(self, vector: &Vector) -> Result<&gpu::Vector, ModelError> {
+        vector.on(self.0)
     }
 
-    /// Computes `x` with `y`, where `x` is.
-    fn with_other(
-        &mut self,
-        x: Tensor,
-        y: &Tensor,
-        host: impl FnOnce(&mut CpuOps, Buffer, &Buffer) -> Result<Buffer, ModelError>,
-        on_gpu: impl FnOnce(&mut GpuOps, gpu::Tensor, &gpu::Tensor) -> Result<gpu::Tensor, ModelError>,
-    ) -> Result<Tensor, ModelError> {
-        Ok(match x {
-            Placed::Host(x) => {
-                let y = self.on_host(y)?;
-                Placed::Host(host(&mut self.cpu, x, &y)?)
+    fn angles(self, angles: &Angles) -> Result<&gpu::Angles, ModelError> {
+        angles.on(self.0)
+    }
+
+    fn made(self, x: gpu::Tensor) -> Tensor {
+        Placed::Gpu(self.0, x)
+    }
+}
+
+/// Does the same in either place: `$place` is the [`Place`] that `$at` says.
+macro_rules! at {
+    ($at:expr, $place:ident => $work:expr) => {
+        match $at {
+            At::Host => {
+                let $place = Host;
+                $work
             }
-            Placed::Gpu(gpu, x) => {
-                let y = self.on_gpu(gpu, y)?;
-                Placed::Gpu(gpu, on_gpu(self.gpu(gpu)?, x, &y)?)
+            At::Gpu(gpu) => {
+                let $place = OnGpu(gpu);
+                $work
             }
-        })
-    }
-
-    /// Computes what only the CPU can, where its weights are.
-    fn host_only(
-        &mut self,
-        x: &Tensor,
-        host: impl FnOnce(&mut CpuOps, &Buffer) -> Result<Buffer, ModelError>,
-    ) -> Result<Tensor, ModelError> {
-        let x = self.on_host(x)?;
-        host(&mut self.cpu, &x).map(Placed::Host)
-    }
-}
-
-/// An input whose rows are where its products are computed.
-fn host_input<'a>(
-    input: Input<'a, SplitOps>,
-    x: &'a Buffer,
-) -> Result<Input<'a, CpuOps>, ModelError> {
-    Ok(match input {
-        Input::Rows(_) => Input::Rows(x),
-        Input::Normed { weight, eps, .. } => Input::Normed {
-            x,
-            weight: weight.host()?,
-            eps,
-        },
-    })
-}
-
-fn gpu_input<'a>(
-    gpu: usize,
-    input: Input<'a, SplitOps>,
-    x: &'a gpu::Tensor,
-) -> Result<Input<'a, GpuOps>, ModelError> {
-    Ok(match input {
-        Input::Rows(_) => Input::Rows(x),
-        Input::Normed { weight, eps, .. } => Input::Normed {
-            x,
-            weight: weight.on(gpu)?,
-            eps,
-        },
-    })
-}
-
-fn host_ref((matrix, bias): LinearRef<'_, SplitOps>) -> Result<LinearRef<'_, CpuOps>, ModelError> {
-    Ok((matrix.host()?, bias.map(Placed::host).transpose()?))
-}
-
-fn gpu_ref(
-    gpu: usize,
-    (matrix, bias): LinearRef<'_, SplitOps>,
-) -> Result<LinearRef<'_, GpuOps>, ModelError> {
-    let bias = bias.map(|bias| bias.on(gpu));
-    Ok((matrix.on(gpu)?, bias.transpose()?))
+        }
+    };
 }
 
 /// Brings results of several references into an array.
@@ -326,11 +362,11 @@ impl Holder for SplitOps {
             return Ok(None);
         };
         let networks = experts.networks.iter().map(|network| {
-            let gate = network.gate.map(|gate| gpu_ref(gpu, gate));
+            let gate = network.gate.map(|gate| OnGpu(gpu).linear(gate));
             Ok(ExpertNetwork {
                 gate: gate.transpose()?,
-                up: gpu_ref(gpu, network.up)?,
-                down: gpu_ref(gpu, network.down)?,
+                up: OnGpu(gpu).linear(network.up)?,
+                down: OnGpu(gpu).linear(network.down)?,
             })
         });
         let experts = ExpertNetworks {
@@ -371,17 +407,14 @@ impl Ops for SplitOps {
     }
 
     fn copy_to(&mut self, part: Part, x: &Tensor) -> Result<Option<Tensor>, ModelError> {
-        match self.placement.of(part) {
-            at if at == x.at() => Ok(None),
-            At::Host => Ok(match self.on_host(x)? {
-                Brought::Ours(x) => Some(Placed::Host(x)),
-                Brought::Theirs(_) => None,
-            }),
-            At::Gpu(gpu) => Ok(match self.on_gpu(gpu, x)? {
-                Brought::Ours(x) => Some(Placed::Gpu(gpu, x)),
-                Brought::Theirs(_) => None,
-            }),
+        let at = self.placement.of(part);
+        if at == x.at() {
+            return Ok(None);
         }
+        at!(at, place => Ok(match place.rows(self, x)? {
+            Brought::Ours(x) => Some(place.made(x)),
+            Brought::Theirs(_) => None,
+        }))
     }
 
     fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
@@ -457,11 +490,11 @@ impl Ops for SplitOps {
         first: usize,
         values: &[f32],
     ) -> Result<Tensor, ModelError> {
-        self.with(
-            x,
-            |cpu, x| cpu.scatter_rows(x, first, values),
-            |gpu, x| gpu.scatter_rows(x, first, values),
-        )
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            let x = place.ops(self)?.scatter_rows(x, first, values)?;
+            Ok(place.made(x))
+        })
     }
 
     fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
@@ -478,15 +511,45 @@ impl Ops for SplitOps {
     }
 
     fn rms_norm(&mut self, x: &Tensor, weight: &Vector, eps: f32) -> Result<Tensor, ModelError> {
-        Ok(match weight {
-            Placed::Host(weight) => {
-                let x = self.on_host(x)?;
-                Placed::Host(self.cpu.rms_norm(&x, weight, eps)?)
-            }
-            Placed::Gpu(gpu, weight) => {
-                let x = self.on_gpu(*gpu, x)?;
-                Placed::Gpu(*gpu, self.gpu(*gpu)?.rms_norm(&x, weight, eps)?)
-            }
+        at!(weight.at(), place => {
+            let (x, weight) = (place.rows(self, x)?, place.vector(weight)?);
+            let out = place.ops(self)?.rms_norm(&x, weight, eps)?;
+            Ok(place.made(out))
+        })
+    }
+
+    fn rms_norms<const N: usize>(
+        &mut self,
+        parts: [(Tensor, Option<&Vector>); N],
+        eps: f32,
+    ) -> Result<[Tensor; N], ModelError> {
+        // Weights of a layer are in one place.
+        let Some(weight) = parts.iter().find_map(|(_, weight)| *weight) else {
+            return Ok(parts.map(|(x, _)| x));
+        };
+        at!(weight.at(), place => {
+            let parts = parts.into_iter().map(|(x, weight)| {
+                Ok((place.own_rows(self, x)?, place.optional(weight)?))
+            });
+            let parts = all::<_, N>(parts)?;
+            let normed = place.ops(self)?.rms_norms(parts, eps)?;
+            Ok(normed.map(|x| place.made(x)))
+        })
+    }
+
+    fn add_normed(
+        &mut self,
+        x: Tensor,
+        (y, weight): (&Tensor, &Vector),
+        eps: f32,
+        scale: f32,
+        next: Option<&Vector>,
+    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
+        at!(weight.at(), place => {
+            let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
+            let (weight, next) = (place.vector(weight)?, place.optional(next)?);
+            let (sum, normed) = place.ops(self)?.add_normed(x, (&y, weight), eps, scale, next)?;
+            Ok((place.made(sum), normed.map(|normed| place.made(normed))))
         })
     }
 
@@ -497,16 +560,10 @@ impl Ops for SplitOps {
         n_groups: usize,
         eps: f32,
     ) -> Result<Tensor, ModelError> {
-        Ok(match weight {
-            Placed::Host(weight) => {
-                let x = self.on_host(x)?;
-                Placed::Host(self.cpu.grouped_norm(&x, weight, n_groups, eps)?)
-            }
-            Placed::Gpu(gpu, weight) => {
-                let x = self.on_gpu(*gpu, x)?;
-                let on_gpu = self.gpu(*gpu)?;
-                Placed::Gpu(*gpu, on_gpu.grouped_norm(&x, weight, n_groups, eps)?)
-            }
+        at!(weight.at(), place => {
+            let (x, weight) = (place.rows(self, x)?, place.vector(weight)?);
+            let out = place.ops(self)?.grouped_norm(&x, weight, n_groups, eps)?;
+            Ok(place.made(out))
         })
     }
 
@@ -517,17 +574,11 @@ impl Ops for SplitOps {
         bias: Option<&Vector>,
         eps: f32,
     ) -> Result<Tensor, ModelError> {
-        Ok(match weight {
-            Placed::Host(weight) => {
-                let bias = bias.map(Placed::host).transpose()?;
-                let x = self.on_host(x)?;
-                Placed::Host(self.cpu.layer_norm(&x, weight, bias, eps)?)
-            }
-            Placed::Gpu(gpu, weight) => {
-                let bias = bias.map(|bias| bias.on(*gpu)).transpose()?;
-                let x = self.on_gpu(*gpu, x)?;
-                Placed::Gpu(*gpu, self.gpu(*gpu)?.layer_norm(&x, weight, bias, eps)?)
-            }
+        at!(weight.at(), place => {
+            let (weight, bias) = (place.vector(weight)?, place.optional(bias)?);
+            let x = place.rows(self, x)?;
+            let out = place.ops(self)?.layer_norm(&x, weight, bias, eps)?;
+            Ok(place.made(out))
         })
     }
 
@@ -546,22 +597,14 @@ impl Ops for SplitOps {
         input: Input<'_, SplitOps>,
         matrices: [LinearRef<'_, SplitOps>; N],
     ) -> Result<[Tensor; N], ModelError> {
-        match matrices.first().map(|(matrix, _)| matrix.at()) {
-            None | Some(At::Host) => {
-                let x = self.on_host(input.rows())?;
-                let matrices = all::<_, N>(matrices.into_iter().map(host_ref))?;
-                let products = self.cpu.linears(host_input(input, &x)?, matrices)?;
-                Ok(products.map(Placed::Host))
-            }
-            Some(At::Gpu(gpu)) => {
-                let x = self.on_gpu(gpu, input.rows())?;
-                let matrices = matrices.into_iter().map(|one| gpu_ref(gpu, one));
-                let matrices = all::<_, N>(matrices)?;
-                let input = gpu_input(gpu, input, &x)?;
-                let products = self.gpu(gpu)?.linears(input, matrices)?;
-                Ok(products.map(|y| Placed::Gpu(gpu, y)))
-            }
-        }
+        let at = matrices.first().map_or(At::Host, |(matrix, _)| matrix.at());
+        at!(at, place => {
+            let x = place.rows(self, input.rows())?;
+            let matrices = all::<_, N>(matrices.into_iter().map(|one| place.linear(one)))?;
+            let input = place.input(input, &x)?;
+            let products = place.ops(self)?.linears(input, matrices)?;
+            Ok(products.map(|y| place.made(y)))
+        })
     }
 
     fn add_linear(
@@ -571,22 +614,13 @@ impl Ops for SplitOps {
         matrix: LinearRef<'_, SplitOps>,
         scale: f32,
     ) -> Result<Tensor, ModelError> {
-        match matrix.0.at() {
-            At::Host => {
-                let rows = self.on_host(input.rows())?;
-                let x = self.bring_to_host(x)?;
-                let (input, matrix) = (host_input(input, &rows)?, host_ref(matrix)?);
-                let sum = self.cpu.add_linear(x, input, matrix, scale)?;
-                Ok(Placed::Host(sum))
-            }
-            At::Gpu(gpu) => {
-                let rows = self.on_gpu(gpu, input.rows())?;
-                let x = self.bring_to_gpu(gpu, x)?;
-                let (input, matrix) = (gpu_input(gpu, input, &rows)?, gpu_ref(gpu, matrix)?);
-                let sum = self.gpu(gpu)?.add_linear(x, input, matrix, scale)?;
-                Ok(Placed::Gpu(gpu, sum))
-            }
-        }
+        at!(matrix.0.at(), place => {
+            let rows = place.rows(self, input.rows())?;
+            let x = place.own_rows(self, x)?;
+            let (input, matrix) = (place.input(input, &rows)?, place.linear(matrix)?);
+            let sum = place.ops(self)?.add_linear(x, input, matrix, scale)?;
+            Ok(place.made(sum))
+        })
     }
 
     fn gated_linear(
@@ -596,22 +630,13 @@ impl Ops for SplitOps {
         up: LinearRef<'_, SplitOps>,
         activation: Activation,
     ) -> Result<Tensor, ModelError> {
-        match gate.0.at() {
-            At::Host => {
-                let rows = self.on_host(input.rows())?;
-                let input = host_input(input, &rows)?;
-                let (gate, up) = (host_ref(gate)?, host_ref(up)?);
-                let made = self.cpu.gated_linear(input, gate, up, activation)?;
-                Ok(Placed::Host(made))
-            }
-            At::Gpu(gpu) => {
-                let rows = self.on_gpu(gpu, input.rows())?;
-                let input = gpu_input(gpu, input, &rows)?;
-                let (gate, up) = (gpu_ref(gpu, gate)?, gpu_ref(gpu, up)?);
-                let made = self.gpu(gpu)?.gated_linear(input, gate, up, activation)?;
-                Ok(Placed::Gpu(gpu, made))
-            }
-        }
+        at!(gate.0.at(), place => {
+            let rows = place.rows(self, input.rows())?;
+            let input = place.input(input, &rows)?;
+            let (gate, up) = (place.linear(gate)?, place.linear(up)?);
+            let made = place.ops(self)?.gated_linear(input, gate, up, activation)?;
+            Ok(place.made(made))
+        })
     }
 
     fn rotate(
@@ -620,15 +645,10 @@ impl Ops for SplitOps {
         angles: &Angles,
         head_dim: usize,
     ) -> Result<Tensor, ModelError> {
-        Ok(match x {
-            Placed::Host(x) => {
-                let angles = angles.host.as_ref().ok_or_else(elsewhere)?;
-                Placed::Host(self.cpu.rotate(x, angles, head_dim)?)
-            }
-            Placed::Gpu(gpu, x) => {
-                let angles = angles.on(gpu)?;
-                Placed::Gpu(gpu, self.gpu(gpu)?.rotate(x, angles, head_dim)?)
-            }
+        at!(x.at(), place => {
+            let (x, angles) = (place.own_rows(self, x)?, place.angles(angles)?);
+            let x = place.ops(self)?.rotate(x, angles, head_dim)?;
+            Ok(place.made(x))
         })
     }
 
@@ -642,20 +662,11 @@ impl Ops for SplitOps {
     ) -> Result<(), ModelError> {
         let (at, kv_layer) = self.kv_at(layer.kv_layer)?;
         let layer = LayerConfig { kv_layer, ..*layer };
-        match at {
-            At::Host => {
-                let (key, value) = (self.bring_to_host(key)?, self.on_host(value)?);
-                let angles = angles.map(|angles| angles.host.as_ref().ok_or_else(elsewhere));
-                let angles = angles.transpose()?;
-                self.cpu.append_kv(&layer, key, angles, &value, plan)
-            }
-            At::Gpu(gpu) => {
-                let (key, value) = (self.bring_to_gpu(gpu, key)?, self.on_gpu(gpu, value)?);
-                let angles = angles.map(|angles| angles.on(gpu));
-                let angles = angles.transpose()?;
-                self.gpu(gpu)?.append_kv(&layer, key, angles, &value, plan)
-            }
-        }
+        at!(at, place => {
+            let (key, value) = (place.own_rows(self, key)?, place.rows(self, value)?);
+            let angles = angles.map(|angles| place.angles(angles)).transpose()?;
+            place.ops(self)?.append_kv(&layer, key, angles, &value, plan)
+        })
     }
 
     fn rotate_and_append(
@@ -675,8 +686,9 @@ impl Ops for SplitOps {
             return Ok(query);
         };
         let layer = LayerConfig { kv_layer, ..*layer };
-        let query = self.bring_to_gpu(gpu, query)?;
-        let (key, value) = (self.bring_to_gpu(gpu, key)?, self.on_gpu(gpu, value)?);
+        let query = OnGpu(gpu).own_rows(self, query)?;
+        let key = OnGpu(gpu).own_rows(self, key)?;
+        let value = OnGpu(gpu).rows(self, value)?;
         let angles = angles.map(|angles| angles.on(gpu)).transpose()?;
         let on_gpu = self.gpu(gpu)?;
         let query = on_gpu.rotate_and_append(&layer, query, (key, &value), angles, plan)?;
@@ -692,19 +704,10 @@ impl Ops for SplitOps {
         attention: &Attention,
     ) -> Result<Tensor, ModelError> {
         let (at, layer) = self.kv_at(layer)?;
-        Ok(match at {
-            At::Host => {
-                let query = self.on_host(query)?;
-                let sinks = sinks.map(Placed::host).transpose()?;
-                let cpu = &mut self.cpu;
-                Placed::Host(cpu.attend(layer, &query, sinks, plan, attention)?)
-            }
-            At::Gpu(gpu) => {
-                let query = self.on_gpu(gpu, query)?;
-                let sinks = sinks.map(|sinks| sinks.on(gpu)).transpose()?;
-                let on_gpu = self.gpu(gpu)?;
-                Placed::Gpu(gpu, on_gpu.attend(layer, &query, sinks, plan, attention)?)
-            }
+        at!(at, place => {
+            let (query, sinks) = (place.rows(self, query)?, place.optional(sinks)?);
+            let out = place.ops(self)?.attend(layer, &query, sinks, plan, attention)?;
+            Ok(place.made(out))
         })
     }
 
@@ -716,14 +719,12 @@ impl Ops for SplitOps {
         silu: bool,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        let Placed::Gpu(gpu, kernel) = kernel else {
-            let kernel = (kernel.host()?, bias.map(Placed::host).transpose()?);
-            return self.host_only(x, |cpu, x| cpu.short_conv(layer, x, kernel, silu, plan));
-        };
-        let kernel = (kernel, bias.map(|bias| bias.on(*gpu)).transpose()?);
-        let x = self.on_gpu(*gpu, x)?;
-        let out = self.gpu(*gpu)?.short_conv(layer, &x, kernel, silu, plan)?;
-        Ok(Placed::Gpu(*gpu, out))
+        at!(kernel.at(), place => {
+            let kernel = (place.vector(kernel)?, place.optional(bias)?);
+            let x = place.rows(self, x)?;
+            let out = place.ops(self)?.short_conv(layer, &x, kernel, silu, plan)?;
+            Ok(place.made(out))
+        })
     }
 
     fn delta_rule(
@@ -734,29 +735,17 @@ impl Ops for SplitOps {
         rule: &DeltaRule<'_, SplitOps>,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        let (net, eps) = (rule.net, rule.eps);
-        if let Placed::Gpu(gpu, decay) = rule.decay {
-            let x = self.on_gpu(*gpu, x)?;
-            let (alpha, beta) = (self.on_gpu(*gpu, alpha)?, self.on_gpu(*gpu, beta)?);
+        at!(rule.decay.at(), place => {
+            let x = place.rows(self, x)?;
+            let (alpha, beta) = (place.rows(self, alpha)?, place.rows(self, beta)?);
             let rule = DeltaRule {
-                net,
-                decay,
-                decay_bias: rule.decay_bias.on(*gpu)?,
-                eps,
+                net: rule.net,
+                decay: place.vector(rule.decay)?,
+                decay_bias: place.vector(rule.decay_bias)?,
+                eps: rule.eps,
             };
-            let on_gpu = self.gpu(*gpu)?;
-            let out = on_gpu.delta_rule(layer, &x, (&alpha, &beta), &rule, plan)?;
-            return Ok(Placed::Gpu(*gpu, out));
-        }
-        let (alpha, beta) = (self.on_host(alpha)?, self.on_host(beta)?);
-        let rule = DeltaRule {
-            net,
-            decay: rule.decay.host()?,
-            decay_bias: rule.decay_bias.host()?,
-            eps,
-        };
-        self.host_only(x, |cpu, x| {
-            cpu.delta_rule(layer, x, (&alpha, &beta), &rule, plan)
+            let out = place.ops(self)?.delta_rule(layer, &x, (&alpha, &beta), &rule, plan)?;
+            Ok(place.made(out))
         })
     }
 
@@ -768,27 +757,16 @@ impl Ops for SplitOps {
         scan: &SelectiveScan<'_, SplitOps>,
         plan: &StepPlan,
     ) -> Result<Tensor, ModelError> {
-        if let Placed::Gpu(gpu, decay) = scan.decay {
-            let (x, steps) = (self.on_gpu(*gpu, x)?, self.on_gpu(*gpu, steps)?);
+        at!(scan.decay.at(), place => {
+            let (x, steps) = (place.rows(self, x)?, place.rows(self, steps)?);
             let scan = SelectiveScan {
                 config: scan.config,
-                decay,
-                step_bias: scan.step_bias.on(*gpu)?,
-                skip: scan.skip.on(*gpu)?,
+                decay: place.vector(scan.decay)?,
+                step_bias: place.vector(scan.step_bias)?,
+                skip: place.vector(scan.skip)?,
             };
-            let on_gpu = self.gpu(*gpu)?;
-            let out = on_gpu.selective_scan(layer, &x, &steps, &scan, plan)?;
-            return Ok(Placed::Gpu(*gpu, out));
-        }
-        let steps = self.on_host(steps)?;
-        let scan = SelectiveScan {
-            config: scan.config,
-            decay: scan.decay.host()?,
-            step_bias: scan.step_bias.host()?,
-            skip: scan.skip.host()?,
-        };
-        self.host_only(x, |cpu, x| {
-            cpu.selective_scan(layer, x, &steps, &scan, plan)
+            let out = place.ops(self)?.selective_scan(layer, &x, &steps, &scan, plan)?;
+            Ok(place.made(out))
         })
     }
 
@@ -800,39 +778,34 @@ impl Ops for SplitOps {
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
     ) -> Result<Tensor, ModelError> {
-        Ok(match query {
-            Placed::Host(query) => {
-                let (key, value) = (self.on_host(key)?, self.on_host(value)?);
-                let cpu = &mut self.cpu;
-                Placed::Host(cpu.attend_bidirectional(query, &key, &value, spans, attention)?)
-            }
-            Placed::Gpu(gpu, query) => {
-                let (key, value) = (self.on_gpu(*gpu, key)?, self.on_gpu(*gpu, value)?);
-                let on_gpu = self.gpu(*gpu)?;
-                let out = on_gpu.attend_bidirectional(query, &key, &value, spans, attention)?;
-                Placed::Gpu(*gpu, out)
-            }
+        at!(query.at(), place => {
+            let query = place.rows(self, query)?;
+            let (key, value) = (place.rows(self, key)?, place.rows(self, value)?);
+            let ops = place.ops(self)?;
+            let out = ops.attend_bidirectional(&query, &key, &value, spans, attention)?;
+            Ok(place.made(out))
         })
     }
 
     fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
-        self.with(
-            x,
-            |cpu, x| cpu.activate(x, activation),
-            |gpu, x| gpu.activate(x, activation),
-        )
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            Ok(place.made(place.ops(self)?.activate(x, activation)?))
+        })
     }
 
     fn clamp(&mut self, x: Tensor, bounds: [f32; 2]) -> Result<Tensor, ModelError> {
-        self.with(
-            x,
-            |cpu, x| cpu.clamp(x, bounds),
-            |gpu, x| gpu.clamp(x, bounds),
-        )
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            Ok(place.made(place.ops(self)?.clamp(x, bounds)?))
+        })
     }
 
     fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        self.with(x, CpuOps::tanh, GpuOps::tanh)
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            Ok(place.made(place.ops(self)?.tanh(x)?))
+        })
     }
 
     fn gated(
@@ -841,50 +814,74 @@ impl Ops for SplitOps {
         up: &Tensor,
         activation: Activation,
     ) -> Result<Tensor, ModelError> {
-        self.with_other(
-            gate,
-            up,
-            |cpu, gate, up| cpu.gated(gate, up, activation),
-            |gpu, gate, up| gpu.gated(gate, up, activation),
-        )
+        at!(gate.at(), place => {
+            let (gate, up) = (place.own_rows(self, gate)?, place.rows(self, up)?);
+            Ok(place.made(place.ops(self)?.gated(gate, &up, activation)?))
+        })
     }
 
     fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor, ModelError> {
-        self.with_other(
-            x,
-            y,
-            |cpu, x, y| cpu.add(x, y, scale),
-            |gpu, x, y| gpu.add(x, y, scale),
-        )
+        at!(x.at(), place => {
+            let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
+            Ok(place.made(place.ops(self)?.add(x, &y, scale)?))
+        })
     }
 
     fn scale_rows(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor, ModelError> {
-        self.with(
-            x,
-            |cpu, x| cpu.scale_rows(x, factors),
-            |gpu, x| gpu.scale_rows(x, factors),
-        )
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            Ok(place.made(place.ops(self)?.scale_rows(x, factors)?))
+        })
     }
 
     fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
-        self.with_other(x, gate, CpuOps::sigmoid_gate, GpuOps::sigmoid_gate)
+        at!(x.at(), place => {
+            let (x, gate) = (place.own_rows(self, x)?, place.rows(self, gate)?);
+            Ok(place.made(place.ops(self)?.sigmoid_gate(x, &gate)?))
+        })
     }
 
     fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor, ModelError> {
-        let factors = factors.host()?;
-        self.host_only(x, |cpu, x| cpu.scale_columns(x, factors))
+        at!(factors.at(), place => {
+            let (x, factors) = (place.rows(self, x)?, place.vector(factors)?);
+            Ok(place.made(place.ops(self)?.scale_columns(&x, factors)?))
+        })
     }
 
-    fn weighted_sum(&mut self, parts: &[&Tensor], factors: &[f32]) -> Result<Tensor, ModelError> {
-        let parts = parts.iter().map(|part| self.on_host(part));
-        let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        let parts: Vec<&Buffer> = parts.iter().map(Deref::deref).collect();
-        self.cpu.weighted_sum(&parts, factors).map(Placed::Host)
+    fn weighted_sum(
+        &mut self,
+        parts: &[&Tensor],
+        factors: &Tensor,
+        first: usize,
+    ) -> Result<Tensor, ModelError> {
+        at!(parts.first().map_or(At::Host, |part| part.at()), place => {
+            let parts = parts.iter().map(|part| place.rows(self, part));
+            let parts = parts.collect::<Result<Vec<_>, _>>()?;
+            let parts: Vec<_> = parts.iter().map(Deref::deref).collect();
+            let factors = place.rows(self, factors)?;
+            Ok(place.made(place.ops(self)?.weighted_sum(&parts, &factors, first)?))
+        })
+    }
+
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor, ModelError> {
+        at!(weights.at(), place => {
+            let (scores, weights) = (place.rows(self, scores)?, place.vector(weights)?);
+            Ok(place.made(place.ops(self)?.stream_factors(&scores, weights)?))
+        })
+    }
+
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
+        at!(x.at(), place => {
+            let (x, like) = (place.rows(self, x)?, place.rows(self, like)?);
+            Ok(place.made(place.ops(self)?.length_ratios(&x, &like)?))
+        })
     }
 
     fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
-        let x = self.bring_to_host(x)?;
-        self.cpu.peaks(x, deviations).map(Placed::Host)
+        at!(x.at(), place => {
+            let x = place.own_rows(self, x)?;
+            Ok(place.made(place.ops(self)?.peaks(x, deviations)?))
+        })
     }
 
     fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
@@ -892,45 +889,40 @@ impl Ops for SplitOps {
     }
 
     fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
-        self.of(like, CpuOps::zeros, GpuOps::zeros)
+        at!(like.at(), place => {
+            let like = place.rows(self, like)?;
+            Ok(place.made(place.ops(self)?.zeros(&like)?))
+        })
     }
 
     fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
-        self.of(
-            x,
-            |cpu, x| cpu.columns(x, first, n),
-            |gpu, x| gpu.columns(x, first, n),
-        )
+        at!(x.at(), place => {
+            let x = place.rows(self, x)?;
+            Ok(place.made(place.ops(self)?.columns(&x, first, n)?))
+        })
     }
 
     fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
-        if let Some(Placed::Gpu(gpu, _)) = parts.first() {
-            let parts = parts.iter().map(|part| self.on_gpu(*gpu, part));
+        at!(parts.first().map_or(At::Host, Placed::at), place => {
+            let parts = parts.iter().map(|part| place.rows(self, part));
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
-            let parts: Vec<&gpu::Tensor> = parts.iter().map(Deref::deref).collect();
-            return Ok(Placed::Gpu(*gpu, self.gpu(*gpu)?.join_rows(&parts)?));
-        }
-        let parts = parts.iter().map(|part| self.on_host(part));
-        let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        let parts: Vec<&Buffer> = parts.iter().map(Deref::deref).collect();
-        Ok(Placed::Host(self.cpu.join_rows(&parts)))
+            let parts: Vec<_> = parts.iter().map(Deref::deref).collect();
+            Ok(place.made(place.ops(self)?.join_rows(&parts)?))
+        })
     }
 
     fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
-        self.of(
-            x,
-            |cpu, x| cpu.gather_rows(x, rows),
-            |gpu, x| gpu.gather_rows(x, rows),
-        )
+        at!(x.at(), place => {
+            let x = place.rows(self, x)?;
+            Ok(place.made(place.ops(self)?.gather_rows(&x, rows)?))
+        })
     }
 
     fn add_to_rows(&mut self, x: Tensor, rows: &[u32], y: &Tensor) -> Result<Tensor, ModelError> {
-        self.with_other(
-            x,
-            y,
-            |cpu, x, y| cpu.add_to_rows(x, rows, y),
-            |gpu, x, y| gpu.add_to_rows(x, rows, y),
-        )
+        at!(x.at(), place => {
+            let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
+            Ok(place.made(place.ops(self)?.add_to_rows(x, rows, &y)?))
+        })
     }
 
     fn mixture(
@@ -939,7 +931,7 @@ impl Ops for SplitOps {
         scores: &Tensor,
         (gpu, experts): &(usize, gpu::Experts),
     ) -> Result<Tensor, ModelError> {
-        let (x, scores) = (self.on_gpu(*gpu, x)?, self.on_gpu(*gpu, scores)?);
+        let (x, scores) = (OnGpu(*gpu).rows(self, x)?, OnGpu(*gpu).rows(self, scores)?);
         let sum = self.gpu(*gpu)?.mixture(&x, &scores, experts)?;
         Ok(Placed::Gpu(*gpu, sum))
     }
@@ -952,10 +944,10 @@ impl Ops for SplitOps {
     }
 
     fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<(), ModelError> {
-        match x {
-            Placed::Host(x) => self.cpu.read(x, out),
-            Placed::Gpu(gpu, x) => self.gpu(*gpu)?.read(x, out),
-        }
+        at!(x.at(), place => {
+            let x = place.rows(self, x)?;
+            place.ops(self)?.read(&x, out)
+        })
     }
 }
 

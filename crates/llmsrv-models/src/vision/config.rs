@@ -219,18 +219,7 @@ pub(crate) fn is_within(source: &Source) -> bool {
 impl Kind {
     /// Whether the decoder rotates rows by their place in the image.
     pub(super) fn has_grid(self) -> bool {
-        match self {
-            Kind::Mlp
-            | Kind::Gemma3
-            | Kind::Gemma4
-            | Kind::Pixtral
-            | Kind::MiniCpm
-            | Kind::Idefics3
-            | Kind::InternVl
-            | Kind::Llama4
-            | Kind::Gemma4Unified => false,
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => true,
-        }
+        matches!(self, Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm)
     }
 
     /// Whether all patches of a square side of an image become rows, `merge` times `merge` of them one.
@@ -238,47 +227,47 @@ impl Kind {
         matches!(self, Kind::Idefics3 | Kind::InternVl | Kind::Llama4)
     }
 
+    /// Whether norms are those by the root mean square, and feed-forward networks have a gate: the encoders that came
+    /// after CLIP and SigLIP.
+    pub(super) fn is_recent(self) -> bool {
+        matches!(
+            self,
+            Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm
+        )
+    }
+
     /// How heads turn by the place of their patch. The converter of projector files brings the pairs of
     /// Pixtral together, that of the library's files does not.
     fn turn(self, location: Location) -> Option<Turn> {
+        let by_line = Turn {
+            base: 10_000.0,
+            pairs: Pairs::HalfApart,
+            columns_first: false,
+            between: false,
+            from: 0,
+        };
         match self {
-            Kind::Mlp
-            | Kind::Gemma3
-            | Kind::MiniCpm
-            | Kind::Idefics3
-            | Kind::InternVl
-            | Kind::Gemma4Unified => None,
-            Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm => Some(Turn {
-                base: 10_000.0,
-                pairs: Pairs::HalfApart,
-                columns_first: false,
-                between: false,
-                from: 0,
-            }),
             Kind::Gemma4 => Some(Turn {
                 base: 100.0,
                 pairs: Pairs::QuarterApart,
                 columns_first: true,
-                between: false,
-                from: 0,
+                ..by_line
             }),
             Kind::Llama4 => Some(Turn {
-                base: 10_000.0,
                 pairs: Pairs::Neighbours,
                 columns_first: true,
-                between: false,
                 from: 1,
+                ..by_line
             }),
             Kind::Pixtral => Some(Turn {
-                base: 10_000.0,
                 pairs: match location {
                     Location::Mmproj => Pairs::Neighbours,
                     Location::Decoder => Pairs::HalfApart,
                 },
-                columns_first: false,
                 between: true,
-                from: 0,
+                ..by_line
             }),
+            _ => self.has_grid().then_some(by_line),
         }
     }
 }
@@ -337,33 +326,22 @@ impl Config {
             Some(_) => return Err(unsupported("a projector that reads several layers")),
         };
         let side = image_size / patch_size;
+        let (key, without) = match (kind, location) {
+            (Kind::Pixtral, Location::Decoder) => ("spatial_merge_size", 2),
+            (Kind::Pixtral, Location::Mmproj) => ("vision.spatial_merge_size", 1),
+            _ if kind.has_grid() => ("vision.spatial_merge_size", 2),
+            (Kind::Gemma3, _) => (SCALE_FACTOR, 4),
+            (Kind::Gemma4 | Kind::Gemma4Unified, _) => (SCALE_FACTOR, 3),
+            (Kind::Idefics3, _) => (SCALE_FACTOR, 1),
+            _ => (SCALE_FACTOR, 2),
+        };
         let mut merge = match (kind, location) {
             (Kind::Mlp | Kind::MiniCpm, _) => 1,
-            (Kind::Qwen2 | Kind::Qwen25 | Kind::Qwen3 | Kind::Glm, _) => source
-                .optional_count("vision.spatial_merge_size")?
-                .unwrap_or(2),
-            (Kind::Pixtral, Location::Mmproj) => source
-                .optional_count("vision.spatial_merge_size")?
-                .unwrap_or(1),
-            (Kind::Pixtral, Location::Decoder) => {
-                source.optional_count("spatial_merge_size")?.unwrap_or(2)
-            }
-            (Kind::Gemma3, Location::Mmproj) => source
-                .optional_count("vision.projector.scale_factor")?
-                .unwrap_or(4),
-            (Kind::Gemma4 | Kind::Gemma4Unified, _) => source
-                .optional_count("vision.projector.scale_factor")?
-                .unwrap_or(3),
-            (Kind::Idefics3, _) => source
-                .optional_count("vision.projector.scale_factor")?
-                .unwrap_or(1),
-            (Kind::InternVl | Kind::Llama4, _) => source
-                .optional_count("vision.projector.scale_factor")?
-                .unwrap_or(2),
             (Kind::Gemma3, Location::Decoder) => {
                 let n_rows = source.optional_count("mm.tokens_per_image")?;
                 side / n_rows.unwrap_or(256).isqrt()
             }
+            _ => source.optional_count(key)?.unwrap_or(without),
         };
         let most = match turn {
             Some(_) => MOST_MERGED,
@@ -506,18 +484,10 @@ impl Config {
             hidden,
             n_layers,
             norm: match kind {
-                Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => NormKind::Rms,
                 // The encoder of the largest InternVL.
                 Kind::InternVl if !source.has("v.blk.0.ln1.bias") => NormKind::Rms,
-                Kind::Mlp
-                | Kind::Gemma3
-                | Kind::Qwen2
-                | Kind::Qwen3
-                | Kind::MiniCpm
-                | Kind::Idefics3
-                | Kind::InternVl
-                | Kind::Llama4
-                | Kind::Gemma4Unified => NormKind::Layer,
+                _ if kind.is_recent() => NormKind::Rms,
+                _ => NormKind::Layer,
             },
             eps: source
                 .first_positive(&[
@@ -525,15 +495,8 @@ impl Config {
                     "vision.attention.layer_norm_rms_epsilon",
                 ])?
                 .unwrap_or(match kind {
-                    Kind::Qwen2
-                    | Kind::Qwen25
-                    | Kind::Qwen3
-                    | Kind::Gemma4
-                    | Kind::MiniCpm
-                    | Kind::Idefics3
-                    | Kind::InternVl
-                    | Kind::Gemma4Unified => 1e-6,
                     Kind::Mlp | Kind::Gemma3 | Kind::Pixtral | Kind::Glm | Kind::Llama4 => 1e-5,
+                    _ => 1e-6,
                 }),
             windows,
             deepstack,
@@ -830,6 +793,9 @@ pub(super) const QUERIES: &str = "resampler.query";
 pub(super) const BREAK: &str = "v.token_embd.img_break";
 /// The token whose embedding it is.
 pub(super) const BREAK_TOKEN: &str = "[IMG_BREAK]";
+
+/// The key that says how many patches of a side become one row, in most projectors.
+const SCALE_FACTOR: &str = "vision.projector.scale_factor";
 
 /// Far above every published encoder.
 const LARGEST_IMAGE: usize = 4096;

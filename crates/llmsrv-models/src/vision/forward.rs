@@ -14,8 +14,7 @@ use super::{
     config::{Config, Pairs, Turn},
     tiling::Tiling,
     weights::{
-        Layer, Linear, MERGER_EPS, Merger, Norm, Positions, Projector, RESAMPLER_HEAD, Resampler,
-        Weights,
+        Layer, Linear, MERGER_EPS, Merger, Positions, Projector, RESAMPLER_HEAD, Resampler, Weights,
     },
 };
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     ops::{BidirectionalAttention, Input, Ops, cpu::CpuOps},
     rope::{Places, Rope, RopeStyle},
     source::Source,
+    weights::Norm,
 };
 
 /// An encoder whose weights are read when the first image comes: texts need neither the time nor the memory.

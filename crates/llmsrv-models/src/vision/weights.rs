@@ -11,6 +11,7 @@ use crate::{
     errors::device,
     ops::{LinearRef, Ops},
     source::{FileMatrix, Source, invalid},
+    weights::Norm,
 };
 
 /// All weights of an encoder on the device of `O`.
@@ -165,12 +166,6 @@ pub(super) struct Resampler<O: Ops> {
     pub last: Linear<O>,
 }
 
-/// The weights of a norm.
-pub(super) struct Norm<O: Ops> {
-    pub weight: O::Vector,
-    pub bias: Option<O::Vector>,
-}
-
 /// A matrix and perhaps a bias.
 pub(super) struct Linear<O: Ops> {
     pub matrix: O::Matrix,
@@ -286,16 +281,7 @@ impl<O: Ops> Weights<O> {
                 Kind::Gemma3 => &WITHIN,
                 Kind::Qwen3 => &WITHIN_QWEN3,
                 Kind::Pixtral => &WITHIN_MISTRAL,
-                Kind::Mlp
-                | Kind::Qwen2
-                | Kind::Qwen25
-                | Kind::Gemma4
-                | Kind::Glm
-                | Kind::MiniCpm
-                | Kind::Idefics3
-                | Kind::InternVl
-                | Kind::Llama4
-                | Kind::Gemma4Unified => &MMPROJ,
+                _ => &MMPROJ,
             },
         };
         let mut loader = Loader {
@@ -642,19 +628,10 @@ impl<O: Ops> Loader<'_, O> {
             attention_post_norm: self.optional_norm(&name("attn_post_norm"))?,
             attention_scale: self.optional(&name("ls1.weight"), width)?,
             feed_forward_norm: self.norm(&name(names.feed_forward_norm))?,
-            gate: match self.config.kind {
-                Kind::Qwen25 | Kind::Gemma4 | Kind::Pixtral | Kind::Glm => {
-                    Some(self.linear(&name("ffn_gate"), hidden, width)?)
-                }
-                Kind::Mlp
-                | Kind::Gemma3
-                | Kind::Qwen2
-                | Kind::Qwen3
-                | Kind::MiniCpm
-                | Kind::Idefics3
-                | Kind::InternVl
-                | Kind::Llama4
-                | Kind::Gemma4Unified => None,
+            gate: if self.config.kind.is_recent() {
+                Some(self.linear(&name("ffn_gate"), hidden, width)?)
+            } else {
+                None
             },
             up: self.linear(&name(up), hidden, width)?,
             down: self.linear(&name(down), width, hidden)?,

@@ -4,13 +4,12 @@ use std::ops::Range;
 
 use llmsrv_engine::LoadError;
 
-use super::{
-    AttentionWeights, DeltaNetWeights, LatentWeights, ScanWeights, ShortConvWeights, loader::Loader,
-};
+use super::{AttentionWeights, DeltaNetWeights, LatentWeights, ScanWeights, ShortConvWeights};
 use crate::{
-    arch::{DeltaNetConfig, LatentConfig, LayerConfig, QkNorm, ScanConfig},
+    arch::{ArchConfig, DeltaNetConfig, LatentConfig, LayerConfig, QkNorm, ScanConfig},
     errors::device,
     linear::Linear,
+    loader::Loader,
     ops::Holder,
     source::FileMatrix,
 };
@@ -23,14 +22,14 @@ struct Projections<O: Holder> {
     value: Option<Linear<O>>,
 }
 
-impl<O: Holder> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O, ArchConfig> {
     /// Loads attention, but for its output.
     pub(super) fn attention(
         &mut self,
         config: &LayerConfig,
         name: &dyn Fn(&str) -> String,
     ) -> Result<AttentionWeights<O>, LoadError> {
-        let arch = self.arch;
+        let arch = self.config;
         let qk_norm = |heads_width| match arch.qk_norm {
             None | Some(QkNorm::Plain) => None,
             Some(QkNorm::Head | QkNorm::Rotated) => Some(config.head_dim),
@@ -115,7 +114,7 @@ impl<O: Holder> Loader<'_, O> {
             value_dim,
             ..
         } = config;
-        let width = self.arch.width;
+        let width = self.config.width;
         let (query_down, query_name, query_input) = match config.query_rank {
             None => (None, name("attn_q"), width),
             Some(rank) => {
@@ -137,7 +136,8 @@ impl<O: Holder> Loader<'_, O> {
         let parts = [&of(0, key_dim)[..], &of(key_dim, dim)[..]];
         let [query, query_rotated] = self.cut(&query_name, n_rows, query_input, parts)?;
         let heights = [rank, config.n_rotated];
-        let [shared, shared_rotated] = self.stacked(&name("attn_kv_a_mqa"), heights)?;
+        let [shared, shared_rotated] =
+            self.stacked(&name("attn_kv_a_mqa"), heights, self.config.width)?;
         let both = name("attn_kv_b.weight");
         let (keys, values) = if self.source.has(&both) {
             // In each head the rows of its keys, then those of its values.
@@ -180,7 +180,8 @@ impl<O: Holder> Loader<'_, O> {
         width: usize,
         name: &dyn Fn(&str) -> String,
     ) -> Result<ShortConvWeights<O>, LoadError> {
-        let [before, after, input] = self.stacked(&name("shortconv.in_proj"), [width; 3])?;
+        let [before, after, input] =
+            self.stacked(&name("shortconv.in_proj"), [width; 3], self.config.width)?;
         Ok(ShortConvWeights {
             before,
             after,
@@ -199,7 +200,7 @@ impl<O: Holder> Loader<'_, O> {
         let (keys, values) = (config.key_width(), config.value_width());
         let dim = config.head_dim;
         let group = n_heads / key_heads;
-        let width = self.arch.width;
+        let width = self.config.width;
         let (qkv, gate) = if self.source.has(&name("ssm_in.weight")) {
             // The parts of one key head after those of another.
             let part = dim * (2 + 2 * group);
@@ -253,7 +254,7 @@ impl<O: Holder> Loader<'_, O> {
     ) -> Result<ScanWeights<O>, LoadError> {
         let (width, conv_width) = (config.width(), config.conv_width());
         let heights = [width, conv_width, config.n_heads];
-        let [gate, input, steps] = self.stacked(&name("ssm_in"), heights)?;
+        let [gate, input, steps] = self.stacked(&name("ssm_in"), heights, self.config.width)?;
         let bias = self
             .source
             .optional_vector(&name("ssm_conv1d.bias"), conv_width)?;
@@ -299,11 +300,12 @@ impl<O: Holder> Loader<'_, O> {
         config: &LayerConfig,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Projections<O>, LoadError> {
-        let width = self.arch.width;
+        let width = self.config.width;
         let (query_width, kv_width) = (config.query_width(), config.kv_width());
         if self.source.has(&name("attn_qkv.weight")) {
             let heights = [query_width, kv_width, kv_width];
-            let [query, key, value] = self.stacked(&name("attn_qkv"), heights)?;
+            let [query, key, value] =
+                self.stacked(&name("attn_qkv"), heights, self.config.width)?;
             let stored = config.stores_kv.then_some((key, value));
             let (key, value) = stored.unzip();
             return Ok(Projections {
@@ -313,7 +315,7 @@ impl<O: Holder> Loader<'_, O> {
                 value,
             });
         }
-        let (query, gate) = if self.arch.output_gate {
+        let (query, gate) = if self.config.output_gate {
             // In each head the query, then its gate.
             let dim = config.head_dim;
             // The file bounds the number of heads before rows are listed for each.
@@ -343,7 +345,7 @@ impl<O: Holder> Loader<'_, O> {
         }
         let key = self.linear(&name("attn_k"), kv_width, width)?;
         // Only where values are normed apart can they be the keys.
-        let value = if self.arch.value_norm && !self.source.has(&name("attn_v.weight")) {
+        let value = if self.config.value_norm && !self.source.has(&name("attn_v.weight")) {
             None
         } else {
             Some(self.linear(&name("attn_v"), kv_width, width)?)

@@ -6,28 +6,28 @@ use llmsrv_engine::LoadError;
 
 use super::{
     Beside, Early, Experts, FeedForward, LayerInput, LayerStreams, Mlp, PerLayer, Streams,
-    loader::Loader,
 };
 use crate::{
-    arch::{ExpertsInput, FeedForwardConfig, LayerConfig},
+    arch::{ArchConfig, ExpertsInput, FeedForwardConfig, LayerConfig},
     errors::device,
     linear::{Linear, linear_ref},
+    loader::Loader,
     ops::{ExpertNetwork, ExpertNetworks, Holder},
     parts::Part,
     source::FileMatrix,
 };
 
-impl<O: Holder> Loader<'_, O> {
+impl<O: Holder> Loader<'_, O, ArchConfig> {
     /// Loads the second embedding.
     pub(super) fn per_layer(&mut self, n_vocab: usize) -> Result<Option<PerLayer<O>>, LoadError> {
-        let Some(part) = self.arch.per_layer_input else {
+        let Some(part) = self.config.per_layer_input else {
             return Ok(None);
         };
-        let all = part.saturating_mul(self.arch.layers.len());
+        let all = part.saturating_mul(self.config.layers.len());
         let name = "per_layer_token_embd.weight";
         let table = self.source.table(name, n_vocab, all)?;
         let name = "per_layer_model_proj.weight";
-        let projection = self.source.matrix(name, all, self.arch.width)?;
+        let projection = self.source.matrix(name, all, self.config.width)?;
         Ok(Some(PerLayer {
             table,
             projection: self.upload(projection)?,
@@ -37,10 +37,10 @@ impl<O: Holder> Loader<'_, O> {
 
     /// Loads what is between one residual stream and several.
     pub(super) fn streams(&mut self) -> Result<Option<Streams<O>>, LoadError> {
-        let Some(streams) = self.arch.streams else {
+        let Some(streams) = self.config.streams else {
             return Ok(None);
         };
-        let width = self.arch.width;
+        let width = self.config.width;
         let mut matrices = |name| {
             let all = self.source.matrices(name, streams.n - 1, width, width)?;
             let all = all.into_iter().map(|matrix| self.upload(matrix));
@@ -58,10 +58,10 @@ impl<O: Holder> Loader<'_, O> {
         &mut self,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Option<LayerStreams<O>>, LoadError> {
-        let Some(streams) = self.arch.streams else {
+        let Some(streams) = self.config.streams else {
             return Ok(None);
         };
-        let (n, rank, width) = (streams.n, streams.rank, self.arch.width);
+        let (n, rank, width) = (streams.n, streams.rank, self.config.width);
         let mut router_norm = self
             .source
             .vector(&name("altup_router_norm.weight"), width)?;
@@ -73,9 +73,26 @@ impl<O: Holder> Loader<'_, O> {
         let down = matrix("laurel_l.weight", rank, width)?;
         let up = matrix("laurel_r.weight", width, rank)?;
         let grid = |part: &str, n_rows| self.source.grid(&name(part), n, n_rows);
+        // What is predicted of a stream is first of all itself.
+        let coefficients = grid("altup_predict_coef.weight", n * n)?;
+        let rows = coefficients.chunks_exact(n).enumerate();
+        let predict = rows.flat_map(|(idx, row)| {
+            let own = f32::from(u8::from(idx / n == idx % n));
+            row.iter().copied().chain([own])
+        });
+        let predict = predict.collect();
+        // To each stream is added, with a factor of its own, by how much the result differs from what was predicted of
+        // the first one.
+        let coefficients = grid("altup_correct_coef.weight", n)?;
+        let correct = coefficients.chunks_exact(n).flat_map(|row| {
+            let signed = |sign: f32, own| row.iter().map(move |x| sign * x).chain([own]);
+            let itself = signed(0.0, 1.0);
+            itself.chain(signed(1.0, 1.0)).chain(signed(-1.0, -1.0))
+        });
+        let correct = correct.collect();
         Ok(Some(LayerStreams {
-            predict: grid("altup_predict_coef.weight", n * n)?,
-            correct: grid("altup_correct_coef.weight", n)?,
+            predict: self.ops.vector(predict).map_err(device)?,
+            correct: self.ops.vector(correct).map_err(device)?,
             router_norm: self.ops.vector(router_norm).map_err(device)?,
             router: self.upload(router)?,
             scale: self.norm(&name("altup_correct_scale.weight"), width)?,
@@ -90,10 +107,10 @@ impl<O: Holder> Loader<'_, O> {
         &mut self,
         name: &dyn Fn(&str) -> String,
     ) -> Result<Option<LayerInput<O>>, LoadError> {
-        let Some(part) = self.arch.per_layer_input else {
+        let Some(part) = self.config.per_layer_input else {
             return Ok(None);
         };
-        let width = self.arch.width;
+        let width = self.config.width;
         let gate = self.source.matrix(&name("inp_gate.weight"), part, width)?;
         let projection = self.source.matrix(&name("proj.weight"), width, part)?;
         Ok(Some(LayerInput {
@@ -108,14 +125,15 @@ impl<O: Holder> Loader<'_, O> {
         (idx, layer): (usize, &LayerConfig),
         name: &dyn Fn(&str) -> String,
     ) -> Result<FeedForward<O>, LoadError> {
-        let arch = self.arch;
+        let arch = self.config;
         let config = match layer.feed_forward {
             FeedForwardConfig::None => return Ok(FeedForward::None),
             FeedForwardConfig::Dense {
                 width,
                 fused_gate_up: true,
             } => {
-                let [gate, up] = self.stacked(&name("ffn_up"), [width, width])?;
+                let [gate, up] =
+                    self.stacked(&name("ffn_up"), [width, width], self.config.width)?;
                 let down = self.linear(&name("ffn_down"), arch.width, width)?;
                 return Ok(FeedForward::Dense(Mlp {
                     gate: Some(gate),
@@ -242,7 +260,7 @@ impl<O: Holder> Loader<'_, O> {
         name: &dyn Fn(&str) -> String,
         hidden: usize,
     ) -> Result<Beside<O>, LoadError> {
-        let width = self.arch.width;
+        let width = self.config.width;
         let mut router = self.source.vector(&name("ffn_gate_inp.scale"), width)?;
         for weight in &mut router {
             *weight /= (width as f32).sqrt();
@@ -300,12 +318,12 @@ impl<O: Holder> Loader<'_, O> {
         gated: bool,
     ) -> Result<Mlp<O>, LoadError> {
         let part = |part: &str| name(&format!("ffn_{part}{suffix}"));
-        let gate = gated.then(|| self.linear(&part("gate"), width, self.arch.width));
+        let gate = gated.then(|| self.linear(&part("gate"), width, self.config.width));
         Ok(Mlp {
             gate: gate.transpose()?,
-            up: self.linear(&part("up"), width, self.arch.width)?,
+            up: self.linear(&part("up"), width, self.config.width)?,
             sub_norm: self.sub_norm(&format!("{}.weight", part("sub_norm")), width)?,
-            down: self.linear(&part("down"), self.arch.width, width)?,
+            down: self.linear(&part("down"), self.config.width, width)?,
         })
     }
 }

@@ -8,6 +8,7 @@ mod equivalence;
 mod facts;
 mod families;
 mod gpu;
+mod gpu_engine;
 mod hostile;
 mod npu;
 mod quantized;

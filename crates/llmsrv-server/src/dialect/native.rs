@@ -46,16 +46,8 @@ pub(crate) fn parse_generate(mut fields: Fields) -> Result<Job, ApiError> {
 
 /// Parses a request of `/api/chat`.
 pub(crate) fn parse_chat(mut fields: Fields) -> Result<Job, ApiError> {
-    let messages = fields
-        .objects("messages")?
-        .into_iter()
-        .map(message)
-        .collect::<Result<_, _>>()?;
-    let tools = fields
-        .objects("tools")?
-        .into_iter()
-        .map(tool)
-        .collect::<Result<_, _>>()?;
+    let messages = fields.each("messages", message)?;
+    let tools = fields.each("tools", tool)?;
     job(fields, Input::Chat { messages, tools })
 }
 
@@ -177,11 +169,7 @@ fn message(mut fields: Fields) -> Result<Message, ApiError> {
         content: fields.text("content")?.unwrap_or_default(),
         thinking: fields.text("thinking")?.unwrap_or_default(),
         images: images(&mut fields)?,
-        tool_calls: fields
-            .objects("tool_calls")?
-            .into_iter()
-            .map(tool_call)
-            .collect::<Result<_, _>>()?,
+        tool_calls: fields.each("tool_calls", tool_call)?,
         tool_name: fields.text("tool_name")?.unwrap_or_default(),
         tool_call_id: fields.text("tool_call_id")?.unwrap_or_default(),
     })

@@ -8,7 +8,7 @@ use utoipa::{
     openapi::{RefOr, Schema},
 };
 
-use super::{EVENTS, JSON, Row, Schemas, native::KeepAlive, refusals, text};
+use super::{EVENTS, JSON, REFUSALS, Row, Schemas, native::KeepAlive, text};
 use crate::dialect::{
     anthropic::{AnthropicError, AnthropicMessage, TokenCount},
     openai::answer::{
@@ -20,70 +20,50 @@ use crate::dialect::{
 /// Returns the endpoints.
 pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
     let error = s.add::<OpenAiError>();
-    let openai = |row: Row, also: &[u16]| refusals(row, &error, &[also, &[401, 500, 503]].concat());
-    let asks = |row: Row| openai(row, &[400, 404, 413]);
+    let lists = |path, what, also: &[u16]| {
+        Row::get(path, OPENAI, what).refuses(&error, &[also, &[401, 500, 503]].concat())
+    };
+    let openai = |path, what| Row::post(path, OPENAI, what).refuses(&error, REFUSALS);
     let error = s.add::<AnthropicError>();
-    let anthropic = |row: Row| refusals(row, &error, &[400, 401, 404, 413, 500, 503]);
+    let anthropic = |path, what| Row::post(path, ANTHROPIC, what).refuses(&error, REFUSALS);
     vec![
-        openai(
-            Row::get("/v1/models", OPENAI, "List the models on disk"),
-            &[],
-        )
-        .answers(200, "The models", [(JSON, s.add::<OpenAiModels>())]),
-        openai(
-            Row::get("/v1/models/{model}", OPENAI, "Describe a model"),
-            &[400, 404],
-        )
-        .parameter("model", "Name of the model; slashes in it are understood.")
-        .answers(200, "The model", [(JSON, s.add::<OpenAiModel>())]),
-        asks(Row::post(
-            "/v1/chat/completions",
-            OPENAI,
-            "Answer a conversation",
-        ))
-        .takes(s.add::<ChatCompletionRequest>())
-        .answers(
-            200,
-            "The answer, whole or as events",
-            either(s.add::<ChatCompletion>()),
-        ),
-        asks(Row::post("/v1/completions", OPENAI, "Continue a prompt"))
+        lists("/v1/models", "List the models on disk", &[])
+            .gives("The models", s.add::<OpenAiModels>()),
+        lists("/v1/models/{model}", "Describe a model", &[400, 404])
+            .parameter("model", "Name of the model; slashes in it are understood.")
+            .gives("The model", s.add::<OpenAiModel>()),
+        openai("/v1/chat/completions", "Answer a conversation")
+            .takes(s.add::<ChatCompletionRequest>())
+            .answers(
+                200,
+                "The answer, whole or as events",
+                either(s.add::<ChatCompletion>()),
+            ),
+        openai("/v1/completions", "Continue a prompt")
             .takes(s.add::<CompletionRequest>())
             .answers(
                 200,
                 "The text, whole or as events",
                 either(s.add::<Completion>()),
             ),
-        asks(Row::post(
-            "/v1/responses",
-            OPENAI,
-            "Answer a conversation of items",
-        ))
-        .about("Responses are not kept: the whole conversation is sent each time.")
-        .takes(s.add::<ResponseRequest>())
-        .answers(
-            200,
-            "The response, whole or as events",
-            either(s.add::<ResponseObject<'_>>()),
-        ),
-        anthropic(Row::post(
-            "/v1/messages",
-            ANTHROPIC,
-            "Answer a conversation",
-        ))
-        .takes(s.add::<MessagesRequest>())
-        .answers(
-            200,
-            "The message, whole or as events",
-            either(s.add::<AnthropicMessage>()),
-        ),
-        anthropic(Row::post(
-            "/v1/messages/count_tokens",
-            ANTHROPIC,
-            "Count the tokens of a prompt",
-        ))
-        .takes(s.add::<CountRequest>())
-        .answers(200, "The number", [(JSON, s.add::<TokenCount>())]),
+        openai("/v1/responses", "Answer a conversation of items")
+            .about("Responses are not kept: the whole conversation is sent each time.")
+            .takes(s.add::<ResponseRequest>())
+            .answers(
+                200,
+                "The response, whole or as events",
+                either(s.add::<ResponseObject<'_>>()),
+            ),
+        anthropic("/v1/messages", "Answer a conversation")
+            .takes(s.add::<MessagesRequest>())
+            .answers(
+                200,
+                "The message, whole or as events",
+                either(s.add::<AnthropicMessage>()),
+            ),
+        anthropic("/v1/messages/count_tokens", "Count the tokens of a prompt")
+            .takes(s.add::<CountRequest>())
+            .gives("The number", s.add::<TokenCount>()),
     ]
 }
 

@@ -154,6 +154,29 @@ impl Row {
         self
     }
 
+    /// Adds what a request can be refused with.
+    fn refuses(self, error: &RefOr<Schema>, statuses: &[u16]) -> Row {
+        let guards = [403, 429];
+        statuses.iter().chain(&guards).fold(self, |row, &status| {
+            let why = match status {
+                400 => "The request is wrong in itself",
+                401 => "A key is missing",
+                403 => "The key's role is too low, or the caller is foreign; the body may be empty",
+                404 => "There is no such model",
+                413 => "The body is too large",
+                429 => "The client has sent too many requests",
+                503 => "The queue is full, or the server is shutting down",
+                _ => "The server failed",
+            };
+            row.answers(status, why, [(JSON, error.clone())])
+        })
+    }
+
+    /// Answers with an object.
+    fn gives(self, description: &str, schema: RefOr<Schema>) -> Row {
+        self.answers(200, description, [(JSON, schema)])
+    }
+
     /// Answers with a body of one of these types; none = no body.
     fn answers(
         mut self,
@@ -176,23 +199,8 @@ impl Row {
     }
 }
 
-/// Adds what a request can be refused with.
-fn refusals(row: Row, error: &RefOr<Schema>, statuses: &[u16]) -> Row {
-    let guards = [403, 429];
-    statuses.iter().chain(&guards).fold(row, |row, &status| {
-        let why = match status {
-            400 => "The request is wrong in itself",
-            401 => "A key is missing",
-            403 => "The key's role is too low, or the caller is foreign; the body may be empty",
-            404 => "There is no such model",
-            413 => "The body is too large",
-            429 => "The client has sent too many requests",
-            503 => "The queue is full, or the server is shutting down",
-            _ => "The server failed",
-        };
-        row.answers(status, why, [(JSON, error.clone())])
-    })
-}
+/// What requests for text and vectors can be refused with, beside what the guard says.
+const REFUSALS: &[u16] = &[400, 401, 404, 413, 500, 503];
 
 /// A body that is text and not JSON.
 fn text() -> RefOr<Schema> {

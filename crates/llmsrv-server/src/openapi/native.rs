@@ -15,7 +15,7 @@ use utoipa::{
     openapi::{HttpMethod, RefOr, Schema},
 };
 
-use super::{JSON, LINES, Row, Schemas, refusals, text};
+use super::{JSON, LINES, REFUSALS, Row, Schemas, text};
 
 /// Returns the endpoints.
 pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
@@ -23,8 +23,8 @@ pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
     let error = s.add::<Error>();
     let version = s.add::<Version>();
     let tags = s.add::<Models>();
-    let read = |row: Row| refusals(row, &error, &[401]);
-    let named = |row: Row| refusals(row, &error, &[400, 401, 404, 413, 500, 503]);
+    let read = |path, tag, what| Row::get(path, tag, what).refuses(&error, &[401]);
+    let named = |path, tag, what| Row::post(path, tag, what).refuses(&error, REFUSALS);
     let mut rows = vec![
         Row::get("/", OPERATION, "Say that the server is there").answers(
             200,
@@ -37,54 +37,48 @@ pub(super) fn rows(schemas: &mut Schemas) -> Vec<Row> {
             .answers(200, "The file, which never changes", [("text/javascript", text()), ("text/css", text())])
             .answers(404, "There is no such file in this version", [("text/plain", text())]),
         Row::get("/health", OPERATION, "Tell whether the server takes work")
-            .answers(200, "It does", [(JSON, s.add::<Health>())])
+            .gives("It does", s.add::<Health>())
             .answers(503, "It is shutting down", [(JSON, s.add::<Health>())]),
-        read(Row::get("/metrics", OPERATION, "Give figures for Prometheus").about(
-            "Requests, tokens, queue, latencies, loaded models and memory; as OpenMetrics where the client accepts that.",
-        ))
-        .answers(
-            200,
-            "The figures",
-            [("text/plain", text()), ("application/openmetrics-text", text())],
-        ),
-        read(Row::get("/api/requests", OPERATION, "List the latest requests"))
+        read("/metrics", OPERATION, "Give figures for Prometheus")
+            .about("Requests, tokens, queue, latencies, loaded models and memory; as OpenMetrics where the client accepts that.")
+            .answers(200, "The figures", [("text/plain", text()), ("application/openmetrics-text", text())]),
+        read("/api/requests", OPERATION, "List the latest requests")
             .about("Newest first, without their bodies.")
-            .answers(200, "The requests", [(JSON, s.add::<LatestRequests>())]),
-        read(Row::get("/openapi.json", OPERATION, "Give this document"))
-            .answers(200, "The document", [(JSON, s.add::<Document>())]),
-        read(Row::get("/api/version", OPERATION, "Tell the version"))
+            .gives("The requests", s.add::<LatestRequests>()),
+        read("/openapi.json", OPERATION, "Give this document")
+            .gives("The document", s.add::<Document>()),
+        read("/api/version", OPERATION, "Tell the version")
             .about("`version` is the version of the API that is spoken, `llmsrv_version` the program's own.")
-            .answers(200, "The version", [(JSON, version)]),
-        read(Row::get("/api/status", OPERATION, "Tell that there is no cloud, and what the caller may do"))
-            .answers(200, "The cloud is always disabled", [(JSON, s.add::<Status>())]),
-        read(Row::get("/api/tags", MODELS, "List the models on disk"))
-            .answers(200, "The models", [(JSON, tags)]),
-        read(Row::get("/api/ps", MODELS, "List the models in memory"))
-            .answers(200, "The models", [(JSON, s.add::<Running>())]),
-        named(Row::post("/api/show", MODELS, "Describe a model"))
+            .gives("The version", version),
+        read("/api/status", OPERATION, "Tell that there is no cloud, and what the caller may do")
+            .gives("The cloud is always disabled", s.add::<Status>()),
+        read("/api/tags", MODELS, "List the models on disk").gives("The models", tags),
+        read("/api/ps", MODELS, "List the models in memory").gives("The models", s.add::<Running>()),
+        named("/api/show", MODELS, "Describe a model")
             .takes(s.add::<ShowRequest>())
-            .answers(200, "Everything known of it", [(JSON, s.add::<Shown>())]),
-        named(Row::post("/api/copy", MODELS, "Give a model a second name"))
+            .gives("Everything known of it", s.add::<Shown>()),
+        named("/api/copy", MODELS, "Give a model a second name")
             .takes(s.add::<CopyRequest>())
             .answers(200, "Done", []),
-        named(Row::new(HttpMethod::Delete, "/api/delete", MODELS, "Delete a model"))
+        Row::new(HttpMethod::Delete, "/api/delete", MODELS, "Delete a model")
+            .refuses(&error, REFUSALS)
             .takes(s.add::<ModelRequest>())
             .answers(200, "Done", []),
-        named(Row::post("/api/generate", TEXT, "Continue a prompt"))
+        named("/api/generate", TEXT, "Continue a prompt")
             .about("An empty prompt loads the model; with `keep_alive` 0 it unloads it.")
             .takes(s.add::<GenerateRequest>())
             .answers(200, "The text, whole or line by line", both(s.add::<GenerateResponse>())),
-        named(Row::post("/api/chat", TEXT, "Answer a conversation"))
+        named("/api/chat", TEXT, "Answer a conversation")
             .about("No messages load the model; with `keep_alive` 0 they unload it.")
             .takes(s.add::<ChatRequest>())
             .answers(200, "The answer, whole or line by line", both(s.add::<ChatResponse>())),
-        named(Row::post("/api/tokenize", TOKENS, "Turn text into tokens"))
+        named("/api/tokenize", TOKENS, "Turn text into tokens")
             .about("Needs the vocabulary of the model only, which need not be loaded.")
             .takes(s.add::<TokenizeRequest>())
-            .answers(200, "The tokens", [(JSON, s.add::<Tokens>())]),
-        named(Row::post("/api/detokenize", TOKENS, "Turn tokens into text"))
+            .gives("The tokens", s.add::<Tokens>()),
+        named("/api/detokenize", TOKENS, "Turn tokens into text")
             .takes(s.add::<DetokenizeRequest>())
-            .answers(200, "The text", [(JSON, s.add::<Content>())]),
+            .gives("The text", s.add::<Content>()),
     ];
     for path in ["/", "/api/version", "/api/tags"] {
         let row = Row::new(HttpMethod::Head, path, OPERATION, "Look without the body");

@@ -5,92 +5,74 @@ use llmsrv_api::{catalogue::Catalogue, progress::Progress};
 use serde_json::Value;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{JSON, LINES, Row, Schemas, native::Error, refusals};
+use super::{JSON, LINES, REFUSALS, Row, Schemas, native::Error};
 
 /// Returns the endpoints.
 pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
     let error = s.add::<Error>();
     let progress = s.add::<Progress>();
-    let account =
-        |row: Row, status: u16, why: &str| row.answers(status, why, [(JSON, error.clone())]);
-    let work = |row: Row| {
-        refusals(row, &error, &[400, 401, 404, 413, 500, 503]).answers(
+    let work = |path, what| {
+        Row::post(path, MODELS, what).refuses(&error, REFUSALS).answers(
             200,
             "How far it is, line by line, or that it is done; an error after the first line is the last line",
             [(JSON, progress.clone()), (LINES, progress.clone())],
         )
     };
-    let blob = |method, summary| {
-        Row::new(method, "/api/blobs/{digest}", MODELS, summary)
+    let blob = |method, what| {
+        Row::new(method, "/api/blobs/{digest}", MODELS, what)
             .parameter("digest", "`sha256:` and 64 hexadecimal digits")
     };
+    // Refusals with a body.
+    let refused = |row: Row, status: u16, why| row.answers(status, why, [(JSON, error.clone())]);
+    let cloud = |path| {
+        let row = Row::post(path, ACCOUNT, "Something that only a cloud can do");
+        let row = refused(row, 401, "A key is missing");
+        let row = refused(row, 429, TOO_MANY);
+        refused(row, 403, "There is no cloud")
+    };
+    let account = Row::post("/api/me", ACCOUNT, "Tell who is signed in at the cloud").answers(
+        403,
+        "The caller is foreign",
+        [],
+    );
+    let account = refused(account, 401, "Nobody: there is no cloud");
+    let recommended = "/api/experimental/model-recommendations";
     vec![
-        refusals(
-            Row::get("/api/catalogue", MODELS, "List models that can be pulled"),
-            &error,
-            &[401, 404],
-        )
-        .about("With what each would be like on this machine.")
-        .answers(200, "The models", [(JSON, s.add::<Catalogue>())]),
-        work(Row::post(
-            "/api/pull",
-            MODELS,
-            "Fetch a model from a registry",
-        ))
-        .takes(s.add::<TransferRequest>()),
-        work(Row::post("/api/push", MODELS, "Send a model to a registry"))
-            .takes(s.add::<TransferRequest>()),
-        work(Row::post("/api/create", MODELS, "Make a model"))
+        Row::get("/api/catalogue", MODELS, "List models that can be pulled")
+            .refuses(&error, &[401, 404])
+            .about("With what each would be like on this machine.")
+            .gives("The models", s.add::<Catalogue>()),
+        work("/api/pull", "Fetch a model from a registry").takes(s.add::<TransferRequest>()),
+        work("/api/push", "Send a model to a registry").takes(s.add::<TransferRequest>()),
+        work("/api/create", "Make a model")
             .about("From another model, or from files that were sent as blobs before.")
             .takes(s.add::<CreateRequest>()),
-        refusals(
-            blob(HttpMethod::Post, "Send a file"),
-            &error,
-            &[400, 401, 500, 503],
-        )
-        .answers(200, "It was there already", [])
-        .answers(201, "It is stored", []),
+        blob(HttpMethod::Post, "Send a file")
+            .refuses(&error, &[400, 401, 500, 503])
+            .answers(200, "It was there already", [])
+            .answers(201, "It is stored", []),
         blob(HttpMethod::Head, "Look whether a file is there")
             .answers(200, "It is", [])
             .answers(400, "That is no digest", [])
             .answers(401, "A key is missing", [])
             .answers(403, "The key's role is too low", [])
             .answers(404, "It is not", [])
-            .answers(429, "The client has sent too many requests", []),
-        account(
-            Row::post("/api/me", ACCOUNT, "Tell who is signed in at the cloud"),
-            401,
-            "Nobody: there is no cloud",
+            .answers(429, TOO_MANY, []),
+        refused(account, 429, TOO_MANY),
+        cloud("/api/signout"),
+        cloud("/api/experimental/web_search"),
+        cloud("/api/experimental/web_fetch"),
+        Row::get(
+            recommended,
+            ACCOUNT,
+            "List models that the cloud recommends",
         )
-        .answers(403, "The caller is foreign", [])
-        .answers(
-            429,
-            "The client has sent too many requests",
-            [(JSON, error.clone())],
-        ),
-        cloud("/api/signout", &account),
-        cloud("/api/experimental/web_search", &account),
-        cloud("/api/experimental/web_fetch", &account),
-        refusals(
-            Row::get(
-                "/api/experimental/model-recommendations",
-                ACCOUNT,
-                "List models that the cloud recommends",
-            ),
-            &error,
-            &[401],
-        )
-        .answers(200, "None", [(JSON, s.add::<Recommendations>())]),
+        .refuses(&error, &[401])
+        .gives("None", s.add::<Recommendations>()),
     ]
 }
 
-fn cloud(path: &'static str, account: &impl Fn(Row, u16, &str) -> Row) -> Row {
-    let row = Row::post(path, ACCOUNT, "Something that only a cloud can do");
-    let row = account(row, 401, "A key is missing");
-    let row = account(row, 429, "The client has sent too many requests");
-    account(row, 403, "There is no cloud")
-}
-
+const TOO_MANY: &str = "The client has sent too many requests";
 const MODELS: &str = "Models";
 const ACCOUNT: &str = "Account";
 

@@ -8,65 +8,37 @@ use llmsrv_api::{
 use utoipa::ToSchema;
 
 use super::{
-    JSON, Row, Schemas,
+    REFUSALS, Row, Schemas,
     native::{Error, KeepAlive},
-    refusals,
 };
 use crate::dialect::openai::answer::OpenAiError;
 
 /// Returns the endpoints.
 pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
-    let statuses = &[400, 401, 404, 413, 500, 503];
     let error = s.add::<Error>();
-    let native = |row: Row| refusals(row, &error, statuses);
+    let native = |path, what| Row::post(path, VECTORS, what).refuses(&error, REFUSALS);
     let error = s.add::<OpenAiError>();
-    let openai = |row: Row| refusals(row, &error, statuses);
-    let (rerank, ranked) = (s.add::<RerankRequest>(), s.add::<RerankResponse>());
+    let openai = |path, what| Row::post(path, VECTORS, what).refuses(&error, REFUSALS);
+    let rerank = s.add::<RerankRequest>();
+    let ranked = s.add::<RerankResponse>();
+    let order = "Order documents by how well they answer a query";
     vec![
-        native(Row::post(
-            "/api/embed",
-            VECTORS,
-            "Turn texts into vectors of length 1",
-        ))
-        .takes(s.add::<EmbedRequest>())
-        .answers(
-            200,
-            "A vector for each text",
-            [(JSON, s.add::<EmbedResponse>())],
-        ),
-        native(Row::post(
-            "/api/embeddings",
-            VECTORS,
-            "Turn one text into a vector",
-        ))
-        .about("The older form; the vector is left as the model made it.")
-        .takes(s.add::<EmbeddingsRequest>())
-        .answers(200, "The vector", [(JSON, s.add::<EmbeddingResponse>())]),
-        native(Row::post(
-            "/api/rerank",
-            VECTORS,
-            "Order documents by how well they answer a query",
-        ))
-        .takes(rerank.clone())
-        .answers(200, "The documents, best first", [(JSON, ranked.clone())]),
-        openai(Row::post(
-            "/v1/rerank",
-            VECTORS,
-            "Order documents by how well they answer a query",
-        ))
-        .takes(rerank)
-        .answers(200, "The documents, best first", [(JSON, ranked)]),
-        openai(Row::post(
-            "/v1/embeddings",
-            VECTORS,
-            "Turn texts into vectors",
-        ))
-        .takes(s.add::<OpenAiEmbeddingsRequest>())
-        .answers(
-            200,
-            "A vector for each text",
-            [(JSON, s.add::<EmbeddingList>())],
-        ),
+        native("/api/embed", "Turn texts into vectors of length 1")
+            .takes(s.add::<EmbedRequest>())
+            .gives("A vector for each text", s.add::<EmbedResponse>()),
+        native("/api/embeddings", "Turn one text into a vector")
+            .about("The older form; the vector is left as the model made it.")
+            .takes(s.add::<EmbeddingsRequest>())
+            .gives("The vector", s.add::<EmbeddingResponse>()),
+        native("/api/rerank", order)
+            .takes(rerank.clone())
+            .gives("The documents, best first", ranked.clone()),
+        openai("/v1/rerank", order)
+            .takes(rerank)
+            .gives("The documents, best first", ranked),
+        openai("/v1/embeddings", "Turn texts into vectors")
+            .takes(s.add::<OpenAiEmbeddingsRequest>())
+            .gives("A vector for each text", s.add::<EmbeddingList>()),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use llmsrv_config::{Ambient, LogkitConfig};
-use logkit::{Durability, Level, Rotation, Sink, repr, spec};
+use logkit::{Durability, Level, Rotation, repr, spec};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -210,24 +210,10 @@ pub(crate) fn with_delegate(
     (traits, recipe)
 }
 
-/// A recipe for a wrapper around a sink.
-pub(crate) fn around<S: Sink + 'static>(
-    delegate: &Child,
-    wrap: impl Fn(Box<dyn Sink>) -> Result<S, logkit::SinkError> + Send + Sync + 'static,
-) -> Recipe {
-    let delegate = delegate.clone();
-    Box::new(move |_| Ok(Made::new(wrap(delegate.sink())?)))
-}
-
 /// A Python function that a sink calls.
 pub(crate) fn function(name: &str, given: Bound<'_, PyAny>) -> PyResult<Arc<Py<PyAny>>> {
     if !given.is_callable() {
         return Err(PyTypeError::new_err(format!("{name} is not callable")));
     }
     Ok(Arc::new(given.unbind()))
-}
-
-/// A delegate between the brackets of a repr.
-pub(crate) fn shown(delegate: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(delegate.repr()?.to_string_lossy().into_owned())
 }

@@ -30,8 +30,12 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// - `max_rows`: only the newest rows are kept.
 #[pyclass(name = "DbSink", extends = NativeSink, frozen, subclass, module = "logkit._native")]
 pub(crate) struct DbSink {
-    path: PathBuf,
-    table: String,
+    /// The database.
+    #[pyo3(get)]
+    pub(super) db_path: PathBuf,
+    /// The table.
+    #[pyo3(get)]
+    pub(super) table: String,
 }
 
 #[pymethods]
@@ -80,35 +84,7 @@ impl DbSink {
             recipe,
             is_eager: true,
         };
-        draft.make(
-            py,
-            DbSink {
-                path: db_path,
-                table,
-            },
-        )
-    }
-
-    /// The database.
-    #[getter]
-    fn db_path(&self) -> &PathBuf {
-        &self.path
-    }
-
-    /// The table.
-    #[getter]
-    fn table(&self) -> &str {
-        &self.table
-    }
-}
-
-impl DbSink {
-    /// The class part of a sink that was described by text.
-    pub(super) fn described(path: PathBuf) -> DbSink {
-        DbSink {
-            path,
-            table: "logs".to_owned(),
-        }
+        draft.make(py, DbSink { db_path, table })
     }
 }
 
@@ -120,7 +96,9 @@ impl DbSink {
 /// With `safe_formulas` cells that a spreadsheet would take for a formula begin with `'`.
 #[pyclass(name = "CSVSink", extends = NativeSink, frozen, subclass, module = "logkit._native")]
 pub(crate) struct CsvSink {
-    path: PathBuf,
+    /// The file.
+    #[pyo3(get)]
+    pub(super) file_path: PathBuf,
 }
 
 #[pymethods]
@@ -142,20 +120,7 @@ impl CsvSink {
             let sink = logkit::CsvSink::open(path, rotation)?;
             Ok(Made::new(sink.safe_formulas(safe_formulas)))
         };
-        file("csv", &file_path, delegate, open)?.make(py, CsvSink { path: file_path })
-    }
-
-    /// The file.
-    #[getter]
-    fn file_path(&self) -> &PathBuf {
-        &self.path
-    }
-}
-
-impl CsvSink {
-    /// The class part of a sink that was described by text.
-    pub(super) fn described(path: PathBuf) -> CsvSink {
-        CsvSink { path }
+        file("csv", &file_path, delegate, open)?.make(py, CsvSink { file_path })
     }
 }
 
@@ -166,7 +131,9 @@ impl CsvSink {
 /// put aside are kept, compressed with `compress="zstd"`. Every entry goes to `delegate` too.
 #[pyclass(name = "MarkdownSink", extends = NativeSink, frozen, subclass, module = "logkit._native")]
 pub(crate) struct MarkdownSink {
-    path: PathBuf,
+    /// The file.
+    #[pyo3(get)]
+    pub(super) file_path: PathBuf,
 }
 
 #[pymethods]
@@ -184,20 +151,7 @@ impl MarkdownSink {
     ) -> PyResult<PyClassInitializer<MarkdownSink>> {
         let rotation = given::rotation(max_bytes, backups, daily, compress)?;
         let open = move |path: &PathBuf| Ok(Made::new(logkit::MarkdownSink::open(path, rotation)?));
-        file("md", &file_path, delegate, open)?.make(py, MarkdownSink { path: file_path })
-    }
-
-    /// The file.
-    #[getter]
-    fn file_path(&self) -> &PathBuf {
-        &self.path
-    }
-}
-
-impl MarkdownSink {
-    /// The class part of a sink that was described by text.
-    pub(super) fn described(path: PathBuf) -> MarkdownSink {
-        MarkdownSink { path }
+        file("md", &file_path, delegate, open)?.make(py, MarkdownSink { file_path })
     }
 }
 
@@ -210,7 +164,9 @@ impl MarkdownSink {
 /// and results as JSON values where they have one.
 #[pyclass(name = "JSONSink", extends = NativeSink, frozen, subclass, module = "logkit._native")]
 pub(crate) struct JsonSink {
-    path: PathBuf,
+    /// The file.
+    #[pyo3(get)]
+    pub(super) file_path: PathBuf,
 }
 
 #[pymethods]
@@ -243,20 +199,7 @@ impl JsonSink {
         };
         let open =
             move |path: &PathBuf| Ok(Made::new(logkit::JsonSink::open(path, form, rotation)?));
-        file("json", &file_path, delegate, open)?.make(py, JsonSink { path: file_path })
-    }
-
-    /// The file.
-    #[getter]
-    fn file_path(&self) -> &PathBuf {
-        &self.path
-    }
-}
-
-impl JsonSink {
-    /// The class part of a sink that was described by text.
-    pub(super) fn described(path: PathBuf) -> JsonSink {
-        JsonSink { path }
+        file("json", &file_path, delegate, open)?.make(py, JsonSink { file_path })
     }
 }
 

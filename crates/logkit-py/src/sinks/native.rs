@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use logkit::{Entry, Logger, SinkError};
+use logkit::{Entry, Logger, Sink, SinkError};
 use parking_lot::Mutex;
 use pyo3::{
     PyClass, PyTypeInfo,
@@ -17,7 +17,7 @@ use pyo3::{
 use super::live::{Context, Held, Tree, is_draining_on_writer};
 use super::{
     Child, Root,
-    handle::{Handle, Recipe, Traits},
+    handle::{Handle, Made, Recipe, Traits},
     in_sinks,
 };
 use crate::entry::entry_of;
@@ -70,7 +70,24 @@ pub(crate) struct Draft<'py> {
     pub(crate) is_eager: bool,
 }
 
-impl Draft<'_> {
+impl<'py> Draft<'py> {
+    /// A wrapper around `delegate`, of which the same is known.
+    pub(crate) fn around<S: Sink + 'static>(
+        name: &'static str,
+        delegate: Bound<'py, PyAny>,
+        wrap: impl Fn(Box<dyn Sink>) -> Result<S, SinkError> + Send + Sync + 'static,
+    ) -> PyResult<Draft<'py>> {
+        let child = Child::of(&delegate)?;
+        Ok(Draft {
+            name,
+            about: delegate.repr()?.to_string_lossy().into_owned(),
+            traits: child.traits().into_owned(),
+            recipe: Box::new(move |_| Ok(Made::new(wrap(child.sink())?))),
+            delegate: Some(delegate),
+            is_eager: false,
+        })
+    }
+
     /// The sink, as the base of an object of a class.
     pub(crate) fn base(self, py: Python<'_>) -> PyResult<NativeSink> {
         let held = Arc::new(Held::new(if self.traits.is_live {

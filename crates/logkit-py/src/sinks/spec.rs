@@ -35,10 +35,13 @@ fn sink_from_spec<'py>(py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny
     let (kind, path) = spec.split_once(':').unwrap_or((spec, ""));
     let path = path.trim();
     match kind.trim().to_lowercase().as_str() {
-        "db" | "sqlite" => file(py, "db", spec, DbSink::described),
-        "csv" => file(py, "csv", spec, CsvSink::described),
-        "md" | "markdown" => file(py, "md", spec, MarkdownSink::described),
-        "json" | "jsonl" => file(py, "json", spec, JsonSink::described),
+        "db" | "sqlite" => file(py, "db", spec, |db_path| DbSink {
+            db_path,
+            table: "logs".to_owned(),
+        }),
+        "csv" => file(py, "csv", spec, |file_path| CsvSink { file_path }),
+        "md" | "markdown" => file(py, "md", spec, |file_path| MarkdownSink { file_path }),
+        "json" | "jsonl" => file(py, "json", spec, |file_path| JsonSink { file_path }),
         "metrics" | "prometheus" => {
             let options = metrics_options(spec, path)?;
             object(py, MetricsSink::draft(options, None)?, MetricsSink)

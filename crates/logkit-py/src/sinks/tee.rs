@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::VecDeque};
 
-use logkit::{Entry, Sink, SinkError, StatsSource, Update, Which};
+use logkit::{Entry, Sink, SinkCall, SinkError, Update, Which};
 
 /// Hands entries to a sink and to its delegate; neither can keep them from the other.
 pub(crate) struct Tee {
@@ -99,30 +99,8 @@ impl Sink for Tee {
         self.sink.can_update() || self.delegate.can_update()
     }
 
-    fn attach(&mut self, stats: &StatsSource) {
-        self.sink.attach(stats);
-        self.delegate.attach(stats);
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        let mut is_pending = false;
-        self.both(|sink| {
-            is_pending |= sink.poll()?;
-            Ok(())
-        })?;
-        Ok(is_pending)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.both(|sink| sink.flush())
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.both(|sink| sink.release())
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.both(|sink| sink.close())
+    fn each(&mut self, call: &mut SinkCall<'_>) -> Result<(), SinkError> {
+        self.both(call)
     }
 
     fn name(&self) -> Cow<'static, str> {

@@ -46,7 +46,6 @@ impl EnvTagger {
         auto_detect: bool,
         git: bool,
     ) -> PyResult<PyClassInitializer<EnvTagger>> {
-        let child = Child::of(&delegate)?;
         let text = Option::unwrap_or_default;
         let mut tags = Tags::new(&text(environment), &text(trace_id), &text(version));
         if auto_detect {
@@ -59,17 +58,10 @@ impl EnvTagger {
         let mut filled = logkit::Entry::default();
         tags.fill(&mut filled);
         let shown = [filled.environment, filled.trace_id, filled.version].map(String::from);
-        let draft = Draft {
-            name: "tagger",
-            about: given::shown(&delegate)?,
-            traits: child.traits().into_owned(),
-            recipe: given::around(&child, move |sink| {
-                Ok(logkit::EnvTagger::new(sink, tags.clone()))
-            }),
-            delegate: Some(delegate),
-            is_eager: false,
-        };
-        draft.make(py, EnvTagger { tags: shown })
+        let draft = Draft::around("tagger", delegate, move |sink| {
+            Ok(logkit::EnvTagger::new(sink, tags.clone()))
+        });
+        draft?.make(py, EnvTagger { tags: shown })
     }
 
     /// The environment that is filled in.
@@ -109,27 +101,19 @@ impl DiffTracker {
         store: Option<&Bound<'_, PyAny>>,
         max_keys: i64,
     ) -> PyResult<PyClassInitializer<DiffTracker>> {
-        let child = Child::of(&delegate)?;
         let max_keys = given::at_least("max_keys", 1, max_keys)? as usize;
         let store = match store {
-            None => child.traits().database.clone(),
+            None => Child::of(&delegate)?.traits().database.clone(),
             Some(store) => Some(store_path(store)?),
         };
-        let draft = Draft {
-            name: "diff",
-            about: given::shown(&delegate)?,
-            traits: child.traits().into_owned(),
-            recipe: given::around(&child, move |sink| {
-                let tracker = match &store {
-                    Some(path) => logkit::DiffTracker::with_store(sink, path)?,
-                    None => logkit::DiffTracker::new(sink),
-                };
-                Ok(tracker.max_keys(max_keys))
-            }),
-            delegate: Some(delegate),
-            is_eager: false,
-        };
-        draft.make(py, DiffTracker)
+        let draft = Draft::around("diff", delegate, move |sink| {
+            let tracker = match &store {
+                Some(path) => logkit::DiffTracker::with_store(sink, path)?,
+                None => logkit::DiffTracker::new(sink),
+            };
+            Ok(tracker.max_keys(max_keys))
+        });
+        draft?.make(py, DiffTracker)
     }
 }
 
@@ -226,28 +210,18 @@ impl RingBufferSink {
         trigger_levels: Option<&Bound<'_, PyAny>>,
         include_trigger: bool,
     ) -> PyResult<PyClassInitializer<RingBufferSink>> {
-        let child = Child::of(&delegate)?;
         let capacity = given::at_least("capacity", 0, capacity)? as usize;
         let levels = match trigger_levels {
             Some(levels) => given::levels(levels)?,
             None => vec![Level::Error, Level::Critical],
         };
-        let traits = Traits {
-            holds: capacity,
-            ..Traits::default()
-        };
-        let draft = Draft {
-            name: "ring",
-            about: format!("{}, {capacity}", given::shown(&delegate)?),
-            traits: traits.and(&child.traits()),
-            recipe: given::around(&child, move |sink| {
-                Ok(logkit::RingBufferSink::new(sink, capacity)
-                    .trigger_levels(levels.clone())
-                    .include_trigger(include_trigger))
-            }),
-            delegate: Some(delegate),
-            is_eager: false,
-        };
+        let mut draft = Draft::around("ring", delegate, move |sink| {
+            Ok(logkit::RingBufferSink::new(sink, capacity)
+                .trigger_levels(levels.clone())
+                .include_trigger(include_trigger))
+        })?;
+        draft.about = format!("{}, {capacity}", draft.about);
+        draft.traits.holds = draft.traits.holds.saturating_add(capacity);
         draft.make(py, RingBufferSink)
     }
 }
@@ -266,15 +240,6 @@ impl AsyncBufferedSink {
         delegate: Bound<'_, PyAny>,
         _ignored: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<AsyncBufferedSink>> {
-        let child = Child::of(&delegate)?;
-        let draft = Draft {
-            name: "buffered",
-            about: given::shown(&delegate)?,
-            traits: child.traits().into_owned(),
-            recipe: given::around(&child, Ok),
-            delegate: Some(delegate),
-            is_eager: false,
-        };
-        draft.make(py, AsyncBufferedSink)
+        Draft::around("buffered", delegate, Ok)?.make(py, AsyncBufferedSink)
     }
 }

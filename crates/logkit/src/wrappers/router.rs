@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::{Entry, Sink, SinkError, StatsSource, Update};
+use crate::{Entry, Sink, SinkCall, SinkError, Update};
 
 type Predicate = Box<dyn Fn(&Entry) -> bool + Send>;
 
@@ -68,21 +68,6 @@ impl DynamicRouter {
             .or(self.default)
             .filter(|sink| *sink < self.sinks.len())
     }
-
-    /// Does that with every sink; the first error is given, after all had their turn.
-    fn each(
-        &mut self,
-        mut call: impl FnMut(&mut Box<dyn Sink>) -> Result<(), SinkError>,
-    ) -> Result<(), SinkError> {
-        let mut outcome = Ok(());
-        for sink in &mut self.sinks {
-            let this = call(sink);
-            if outcome.is_ok() {
-                outcome = this;
-            }
-        }
-        outcome
-    }
 }
 
 impl Sink for DynamicRouter {
@@ -118,10 +103,9 @@ impl Sink for DynamicRouter {
         }
     }
 
-    fn attach(&mut self, stats: &StatsSource) {
-        for sink in &mut self.sinks {
-            sink.attach(stats);
-        }
+    fn each(&mut self, call: &mut SinkCall<'_>) -> Result<(), SinkError> {
+        let outcomes = self.sinks.iter_mut().map(|sink| call(&mut **sink));
+        outcomes.fold(Ok(()), Result::and)
     }
 
     fn first_id(&self) -> Option<i64> {
@@ -134,27 +118,6 @@ impl Sink for DynamicRouter {
             [only] => only.update(id, update),
             _ => Ok(false),
         }
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        let mut pending = false;
-        self.each(|sink| {
-            pending |= sink.poll()?;
-            Ok(())
-        })?;
-        Ok(pending)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.each(Sink::flush)
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.each(Sink::release)
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.each(Sink::close)
     }
 
     fn name(&self) -> Cow<'static, str> {

@@ -10,7 +10,7 @@
 
 use std::{
     arch::x86_64::{
-        __m128i, __m256, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_loadl_epi64,
+        __m128i, __m256, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T1, _mm_loadl_epi64,
         _mm_loadu_si128, _mm_prefetch, _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32,
         _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
         _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
@@ -128,7 +128,7 @@ fn fetch((ahead, row_bytes, n_rows): (*const u8, usize, usize), k: usize) {
         for line in 0..row_bytes.div_ceil(LINE) {
             let at = ahead.wrapping_add(k * row_bytes + line * LINE);
             // SAFETY: every x86-64 processor has the instruction, and it reads nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
         }
     }
 }

@@ -23,20 +23,12 @@ use crate::{
 /// Parses a request.
 pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatEncoder), ApiError> {
     let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
-    let messages = fields.objects("messages")?;
+    let mut messages = fields.each("messages", message)?;
     if messages.is_empty() {
         return Err(ApiError::bad_request("[] is too short - 'messages'"));
     }
-    let mut messages = messages
-        .into_iter()
-        .map(message)
-        .collect::<Result<Vec<_>, _>>()?;
     parts::link_calls(&mut messages);
-    let tools = fields
-        .objects("tools")?
-        .into_iter()
-        .map(tool)
-        .collect::<Result<Vec<_>, _>>()?;
+    let tools = fields.each("tools", tool)?;
     let choice = tool_choice(fields.take("tool_choice"), &tools)?;
 
     let mut job = Job::new(model, Input::Chat { messages, tools });
@@ -70,9 +62,7 @@ fn message(mut fields: Fields) -> Result<Message, ApiError> {
         },
         ..Message::default()
     };
-    for call in fields.objects("tool_calls")? {
-        message.tool_calls.push(tool_call(call)?);
-    }
+    message.tool_calls = fields.each("tool_calls", tool_call)?;
     match fields.take("content") {
         Some(Value::String(text)) => message.content = text,
         Some(Value::Array(parts)) => {

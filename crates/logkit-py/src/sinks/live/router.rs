@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use logkit::{Entry, Sink, SinkError, StatsSource};
+use logkit::{Entry, Sink, SinkCall, SinkError};
 use pyo3::prelude::*;
 
 use super::{
@@ -116,15 +116,6 @@ impl RouterPort {
             sinks: router.sinks.iter().map(Child::sink).collect(),
         }
     }
-
-    /// Does that with every sink; the first error is given, after all had their turn.
-    fn each(
-        &mut self,
-        call: impl FnMut(&mut Box<dyn Sink>) -> Result<(), SinkError>,
-    ) -> Result<(), SinkError> {
-        let outcomes: Vec<_> = self.sinks.iter_mut().map(call).collect();
-        outcomes.into_iter().collect()
-    }
 }
 
 impl Sink for RouterPort {
@@ -136,31 +127,9 @@ impl Sink for RouterPort {
         Ok(())
     }
 
-    fn attach(&mut self, stats: &StatsSource) {
-        for sink in &mut self.sinks {
-            sink.attach(stats);
-        }
-    }
-
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        let mut is_pending = false;
-        self.each(|sink| {
-            is_pending |= sink.poll()?;
-            Ok(())
-        })?;
-        Ok(is_pending)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.each(Sink::flush)
-    }
-
-    fn release(&mut self) -> Result<(), SinkError> {
-        self.each(Sink::release)
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.each(Sink::close)
+    fn each(&mut self, call: &mut SinkCall<'_>) -> Result<(), SinkError> {
+        let outcomes = self.sinks.iter_mut().map(|sink| call(&mut **sink));
+        outcomes.fold(Ok(()), Result::and)
     }
 
     fn name(&self) -> Cow<'static, str> {

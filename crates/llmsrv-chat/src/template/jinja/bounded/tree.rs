@@ -9,112 +9,75 @@ use super::{ASSIGNED, EQ, GE, GT, IN, INDEXED, ITERATED, LE, LT, NE, READ, WEIGH
 /// Returns the tree with everything new weighed. Other templates cannot be used: there are none.
 pub(in super::super) fn tree<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, Unsupported> {
     Ok(match stmt {
-        Stmt::Template(s) => Stmt::Template(node(
-            s,
-            ast::Template {
-                children: trees(&s.children)?,
-            },
-        )),
-        Stmt::EmitExpr(s) => Stmt::EmitExpr(node(
-            s,
-            ast::EmitExpr {
-                expr: wrap(expr(&s.expr), WRITTEN),
-            },
-        )),
+        Stmt::Template(s) => Stmt::Template(s.put(ast::Template {
+            children: trees(&s.children)?,
+        })),
+        Stmt::EmitExpr(s) => Stmt::EmitExpr(s.put(ast::EmitExpr {
+            expr: wrap(expr(&s.expr), WRITTEN),
+        })),
         Stmt::EmitRaw(s) => {
-            let raw = Expr::Const(node(
-                s,
-                ast::Const {
-                    value: Value::from(s.raw),
-                },
-            ));
-            Stmt::EmitExpr(node(
-                s,
-                ast::EmitExpr {
-                    expr: wrap(raw, WRITTEN),
-                },
-            ))
+            let raw = Expr::Const(s.put(ast::Const {
+                value: Value::from(s.raw),
+            }));
+            Stmt::EmitExpr(s.put(ast::EmitExpr {
+                expr: wrap(raw, WRITTEN),
+            }))
         }
-        Stmt::ForLoop(s) => Stmt::ForLoop(node(
-            s,
-            ast::ForLoop {
-                target: target(&s.target),
-                iter: wrap(expr(&s.iter), ITERATED),
-                filter_expr: s.filter_expr.as_ref().map(expr),
-                recursive: s.recursive,
-                body: trees(&s.body)?,
-                else_body: trees(&s.else_body)?,
-            },
-        )),
-        Stmt::IfCond(s) => Stmt::IfCond(node(
-            s,
-            ast::IfCond {
-                expr: expr(&s.expr),
-                true_body: trees(&s.true_body)?,
-                false_body: trees(&s.false_body)?,
-            },
-        )),
-        Stmt::WithBlock(s) => Stmt::WithBlock(node(
-            s,
-            ast::WithBlock {
+        Stmt::ForLoop(s) => Stmt::ForLoop(s.put(ast::ForLoop {
+            target: target(&s.target),
+            iter: wrap(expr(&s.iter), ITERATED),
+            filter_expr: s.filter_expr.as_ref().map(expr),
+            recursive: s.recursive,
+            body: trees(&s.body)?,
+            else_body: trees(&s.else_body)?,
+        })),
+        Stmt::IfCond(s) => Stmt::IfCond(s.put(ast::IfCond {
+            expr: expr(&s.expr),
+            true_body: trees(&s.true_body)?,
+            false_body: trees(&s.false_body)?,
+        })),
+        Stmt::WithBlock(s) => Stmt::WithBlock(
+            s.put(ast::WithBlock {
                 assignments: s
                     .assignments
                     .iter()
                     .map(|(name, value)| (target(name), expr(value)))
                     .collect(),
                 body: trees(&s.body)?,
+            }),
+        ),
+        Stmt::Set(s) => Stmt::Set(s.put(ast::Set {
+            target: target(&s.target),
+            expr: match s.target {
+                Expr::Var(_) => expr(&s.expr),
+                _ => wrap(expr(&s.expr), ASSIGNED),
             },
-        )),
-        Stmt::Set(s) => Stmt::Set(node(
-            s,
-            ast::Set {
-                target: target(&s.target),
-                expr: match s.target {
-                    Expr::Var(_) => expr(&s.expr),
-                    _ => wrap(expr(&s.expr), ASSIGNED),
-                },
-            },
-        )),
-        Stmt::SetBlock(s) => Stmt::SetBlock(node(
-            s,
-            ast::SetBlock {
-                target: target(&s.target),
-                filter: s.filter.as_ref().map(expr),
-                body: trees(&s.body)?,
-            },
-        )),
-        Stmt::AutoEscape(s) => Stmt::AutoEscape(node(
-            s,
-            ast::AutoEscape {
-                enabled: expr(&s.enabled),
-                body: trees(&s.body)?,
-            },
-        )),
-        Stmt::FilterBlock(s) => Stmt::FilterBlock(node(
-            s,
-            ast::FilterBlock {
-                filter: expr(&s.filter),
-                body: trees(&s.body)?,
-            },
-        )),
+        })),
+        Stmt::SetBlock(s) => Stmt::SetBlock(s.put(ast::SetBlock {
+            target: target(&s.target),
+            filter: s.filter.as_ref().map(expr),
+            body: trees(&s.body)?,
+        })),
+        Stmt::AutoEscape(s) => Stmt::AutoEscape(s.put(ast::AutoEscape {
+            enabled: expr(&s.enabled),
+            body: trees(&s.body)?,
+        })),
+        Stmt::FilterBlock(s) => Stmt::FilterBlock(s.put(ast::FilterBlock {
+            filter: expr(&s.filter),
+            body: trees(&s.body)?,
+        })),
         Stmt::Macro(s) => Stmt::Macro(macro_tree(s)?),
-        Stmt::CallBlock(s) => Stmt::CallBlock(node(
-            s,
-            ast::CallBlock {
-                call: call(&s.call),
-                macro_decl: macro_tree(&s.macro_decl)?,
-            },
-        )),
-        Stmt::Continue(s) => Stmt::Continue(node(s, ast::Continue)),
-        Stmt::Break(s) => Stmt::Break(node(s, ast::Break)),
+        Stmt::CallBlock(s) => Stmt::CallBlock(s.put(ast::CallBlock {
+            call: call(&s.call),
+            macro_decl: macro_tree(&s.macro_decl)?,
+        })),
+        Stmt::Continue(s) => Stmt::Continue(s.put(ast::Continue)),
+        Stmt::Break(s) => Stmt::Break(s.put(ast::Break)),
         // The machine keeps what `do` computes until the end: a variable keeps the last one.
-        Stmt::Do(s) => Stmt::Set(node(
-            s,
-            ast::Set {
-                target: Expr::Var(node(s, ast::Var { id: DONE })),
-                expr: weigh(Expr::Call(call(&s.call))),
-            },
-        )),
+        Stmt::Do(s) => Stmt::Set(s.put(ast::Set {
+            target: Expr::Var(s.put(ast::Var { id: DONE })),
+            expr: weigh(Expr::Call(call(&s.call))),
+        })),
         _ => return Err(Unsupported),
     })
 }
@@ -128,15 +91,12 @@ fn trees<'a>(stmts: &[Stmt<'a>]) -> Result<Vec<Stmt<'a>>, Unsupported> {
 }
 
 fn macro_tree<'a>(s: &Spanned<ast::Macro<'a>>) -> Result<Spanned<ast::Macro<'a>>, Unsupported> {
-    Ok(node(
-        s,
-        ast::Macro {
-            name: s.name,
-            args: s.args.iter().map(target).collect(),
-            defaults: exprs(&s.defaults),
-            body: trees(&s.body)?,
-        },
-    ))
+    Ok(s.put(ast::Macro {
+        name: s.name,
+        args: s.args.iter().map(target).collect(),
+        defaults: exprs(&s.defaults),
+        body: trees(&s.body)?,
+    }))
 }
 
 fn exprs<'a>(all: &[Expr<'a>]) -> Vec<Expr<'a>> {
@@ -151,7 +111,7 @@ fn expr<'a>(original: &Expr<'a>) -> Expr<'a> {
                 op @ (ast::BinOpKind::Add | ast::BinOpKind::Mul | ast::BinOpKind::Concat) => {
                     // What is no constant is not computed by the compiler.
                     let (left, right) = (weigh(expr(&s.left)), expr(&s.right));
-                    return weigh(Expr::BinOp(node(s, ast::BinOp { op, left, right })));
+                    return weigh(Expr::BinOp(s.put(ast::BinOp { op, left, right })));
                 }
                 ast::BinOpKind::Eq => EQ,
                 ast::BinOpKind::Ne => NE,
@@ -162,36 +122,27 @@ fn expr<'a>(original: &Expr<'a>) -> Expr<'a> {
                 ast::BinOpKind::In => IN,
                 _ => return copied(original, expr),
             };
-            Expr::Filter(node(
-                s,
-                ast::Filter {
-                    name: comparison,
-                    expr: Some(expr(&s.left)),
-                    args: vec![CallArg::Pos(expr(&s.right))],
-                },
-            ))
+            Expr::Filter(s.put(ast::Filter {
+                name: comparison,
+                expr: Some(expr(&s.left)),
+                args: vec![CallArg::Pos(expr(&s.right))],
+            }))
         }
         // Several comparisons in a row end with the first that is false.
         Expr::Compare(_) => copied(original, |part| wrap(expr(part), READ)),
-        Expr::GetItem(s) => Expr::GetItem(node(
-            s,
-            ast::GetItem {
-                expr: wrap(expr(&s.expr), INDEXED),
-                subscript_expr: match &s.subscript_expr {
-                    Expr::Const(_) => expr(&s.subscript_expr),
-                    computed => wrap(expr(computed), READ),
-                },
+        Expr::GetItem(s) => Expr::GetItem(s.put(ast::GetItem {
+            expr: wrap(expr(&s.expr), INDEXED),
+            subscript_expr: match &s.subscript_expr {
+                Expr::Const(_) => expr(&s.subscript_expr),
+                computed => wrap(expr(computed), READ),
             },
-        )),
-        Expr::Slice(s) => weigh(Expr::Slice(node(
-            s,
-            ast::Slice {
-                expr: wrap(expr(&s.expr), INDEXED),
-                start: s.start.as_ref().map(expr),
-                stop: s.stop.as_ref().map(expr),
-                step: s.step.as_ref().map(expr),
-            },
-        ))),
+        })),
+        Expr::Slice(s) => weigh(Expr::Slice(s.put(ast::Slice {
+            expr: wrap(expr(&s.expr), INDEXED),
+            start: s.start.as_ref().map(expr),
+            stop: s.stop.as_ref().map(expr),
+            step: s.step.as_ref().map(expr),
+        }))),
         Expr::Call(_) | Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => {
             weigh(copied(original, expr))
         }
@@ -223,22 +174,16 @@ fn copied<'a>(original: &Expr<'a>, part: fn(&Expr<'a>) -> Expr<'a>) -> Expr<'a> 
     let parts = |all: &[Expr<'a>]| all.iter().map(part).collect::<Vec<_>>();
     let maybe = |one: &Option<Expr<'a>>| one.as_ref().map(part);
     match original {
-        Expr::Var(s) => Expr::Var(node(s, ast::Var { id: s.id })),
-        Expr::Const(s) => Expr::Const(node(
-            s,
-            ast::Const {
-                value: s.value.clone(),
-            },
-        )),
-        Expr::Slice(s) => Expr::Slice(node(
-            s,
-            ast::Slice {
-                expr: part(&s.expr),
-                start: maybe(&s.start),
-                stop: maybe(&s.stop),
-                step: maybe(&s.step),
-            },
-        )),
+        Expr::Var(s) => Expr::Var(s.put(ast::Var { id: s.id })),
+        Expr::Const(s) => Expr::Const(s.put(ast::Const {
+            value: s.value.clone(),
+        })),
+        Expr::Slice(s) => Expr::Slice(s.put(ast::Slice {
+            expr: part(&s.expr),
+            start: maybe(&s.start),
+            stop: maybe(&s.stop),
+            step: maybe(&s.step),
+        })),
         Expr::UnaryOp(s) => {
             #[expect(clippy::needless_match, reason = "the type cannot be copied")]
             let op = match s.op {
@@ -246,100 +191,67 @@ fn copied<'a>(original: &Expr<'a>, part: fn(&Expr<'a>) -> Expr<'a>) -> Expr<'a> 
                 ast::UnaryOpKind::Neg => ast::UnaryOpKind::Neg,
             };
             let expr = part(&s.expr);
-            Expr::UnaryOp(node(s, ast::UnaryOp { op, expr }))
+            Expr::UnaryOp(s.put(ast::UnaryOp { op, expr }))
         }
-        Expr::BinOp(s) => Expr::BinOp(node(
-            s,
-            ast::BinOp {
-                op: s.op,
-                left: part(&s.left),
-                right: part(&s.right),
-            },
-        )),
+        Expr::BinOp(s) => Expr::BinOp(s.put(ast::BinOp {
+            op: s.op,
+            left: part(&s.left),
+            right: part(&s.right),
+        })),
         Expr::Compare(s) => {
             let ops = s.ops.iter().map(|op| ast::CompareOp {
                 op: op.op,
                 expr: part(&op.expr),
             });
-            Expr::Compare(node(
-                s,
-                ast::Compare {
-                    expr: part(&s.expr),
-                    ops: ops.collect(),
-                },
-            ))
+            Expr::Compare(s.put(ast::Compare {
+                expr: part(&s.expr),
+                ops: ops.collect(),
+            }))
         }
-        Expr::IfExpr(s) => Expr::IfExpr(node(
-            s,
-            ast::IfExpr {
-                test_expr: part(&s.test_expr),
-                true_expr: part(&s.true_expr),
-                false_expr: maybe(&s.false_expr),
-            },
-        )),
-        Expr::Filter(s) => Expr::Filter(node(
-            s,
-            ast::Filter {
-                name: s.name,
-                expr: maybe(&s.expr),
-                args: arguments(&s.args),
-            },
-        )),
-        Expr::Test(s) => Expr::Test(node(
-            s,
-            ast::Test {
-                name: s.name,
-                expr: part(&s.expr),
-                args: arguments(&s.args),
-            },
-        )),
-        Expr::GetAttr(s) => Expr::GetAttr(node(
-            s,
-            ast::GetAttr {
-                expr: part(&s.expr),
-                name: s.name,
-            },
-        )),
-        Expr::GetItem(s) => Expr::GetItem(node(
-            s,
-            ast::GetItem {
-                expr: part(&s.expr),
-                subscript_expr: part(&s.subscript_expr),
-            },
-        )),
+        Expr::IfExpr(s) => Expr::IfExpr(s.put(ast::IfExpr {
+            test_expr: part(&s.test_expr),
+            true_expr: part(&s.true_expr),
+            false_expr: maybe(&s.false_expr),
+        })),
+        Expr::Filter(s) => Expr::Filter(s.put(ast::Filter {
+            name: s.name,
+            expr: maybe(&s.expr),
+            args: arguments(&s.args),
+        })),
+        Expr::Test(s) => Expr::Test(s.put(ast::Test {
+            name: s.name,
+            expr: part(&s.expr),
+            args: arguments(&s.args),
+        })),
+        Expr::GetAttr(s) => Expr::GetAttr(s.put(ast::GetAttr {
+            expr: part(&s.expr),
+            name: s.name,
+        })),
+        Expr::GetItem(s) => Expr::GetItem(s.put(ast::GetItem {
+            expr: part(&s.expr),
+            subscript_expr: part(&s.subscript_expr),
+        })),
         Expr::Call(s) => Expr::Call(call(s)),
-        Expr::List(s) => Expr::List(node(
-            s,
-            ast::List {
-                items: parts(&s.items),
-            },
-        )),
-        Expr::Tuple(s) => Expr::Tuple(node(
-            s,
-            ast::Tuple {
-                items: parts(&s.items),
-            },
-        )),
-        Expr::Map(s) => Expr::Map(node(
-            s,
-            ast::Map {
-                keys: parts(&s.keys),
-                values: parts(&s.values),
-            },
-        )),
+        Expr::List(s) => Expr::List(s.put(ast::List {
+            items: parts(&s.items),
+        })),
+        Expr::Tuple(s) => Expr::Tuple(s.put(ast::Tuple {
+            items: parts(&s.items),
+        })),
+        Expr::Map(s) => Expr::Map(s.put(ast::Map {
+            keys: parts(&s.keys),
+            values: parts(&s.values),
+        })),
     }
 }
 
 fn call<'a>(s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
     // The name of what is called stays as it is: `loop`, `caller` and methods are told by it.
     let called = match &s.expr {
-        Expr::GetAttr(method) => Expr::GetAttr(node(
-            method,
-            ast::GetAttr {
-                expr: expr(&method.expr),
-                name: method.name,
-            },
-        )),
+        Expr::GetAttr(method) => Expr::GetAttr(method.put(ast::GetAttr {
+            expr: expr(&method.expr),
+            name: method.name,
+        })),
         other => expr(other),
     };
     let mut args = arguments(&s.args);
@@ -351,7 +263,7 @@ fn call<'a>(s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
             }
         }
     }
-    node(s, ast::Call { expr: called, args })
+    s.put(ast::Call { expr: called, args })
 }
 
 fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
@@ -366,12 +278,18 @@ fn arguments<'a>(args: &[CallArg<'a>]) -> Vec<CallArg<'a>> {
 
 fn nothing<'a, T>(place: &Spanned<T>) -> Expr<'a> {
     let value = Value::UNDEFINED;
-    Expr::Const(node(place, ast::Const { value }))
+    Expr::Const(place.put(ast::Const { value }))
 }
 
 /// A new node in the place of another.
-fn node<T, U>(place: &Spanned<T>, new: U) -> Spanned<U> {
-    Spanned::new(new, place.span())
+trait InPlace {
+    fn put<U>(&self, new: U) -> Spanned<U>;
+}
+
+impl<T> InPlace for Spanned<T> {
+    fn put<U>(&self, new: U) -> Spanned<U> {
+        Spanned::new(new, self.span())
+    }
 }
 
 /// The variable that holds what `do` computed. No template can spell this name.
