@@ -146,6 +146,12 @@ impl OutputState {
         n_wanted.min(n_fitting)
     }
 
+    /// Returns tokens that the requested format leaves no choice about: see [`Constraint::forced_tokens`].
+    pub(crate) fn forced_tokens(&mut self, tokenizer: &Tokenizer) -> Vec<TokenId> {
+        let constraint = self.constraint.as_mut();
+        constraint.map_or_else(Vec::new, |constraint| constraint.forced_tokens(tokenizer))
+    }
+
     /// Notes that the sequence left the queue with `n_cached` tokens from the prefix cache.
     /// Returns whether it did so for the first time.
     pub(crate) fn note_planned(&mut self, n_cached: usize) -> bool {

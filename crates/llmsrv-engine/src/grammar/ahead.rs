@@ -94,32 +94,55 @@ impl Ahead {
     /// Looks for a way on from behind `taken`, bytes that the grammar allows next; `at` is the
     /// position behind them.
     pub(super) fn way(&mut self, taken: &[u8], at: &Position, goal: Goal) -> Way {
-        let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
-            return Way::Unknown;
-        };
+        let environment = self.environment.clone();
+        let required = self.required.clone();
+        let in_text = self.in_text.take();
         let look = Look {
-            environment: &self.environment,
-            required: &self.required,
+            environment: &environment,
+            required: &required,
             taken,
             at,
             goal,
-            in_text: self.in_text.as_ref(),
+            in_text: in_text.as_ref(),
             found: Mutex::new((None, Way::Unknown)),
+        };
+        let is_done = self.look(&look);
+        let (state, way) = look.found.into_inner();
+        self.in_text = match state {
+            Some(state) if is_done => Some((state, way.clone())),
+            _ => in_text,
+        };
+        if is_done { way } else { Way::Unknown }
+    }
+
+    /// Returns the next bytes, as far as the grammar allows one alone, `most` of them at most.
+    pub(super) fn forced_bytes(&mut self, most: usize) -> Vec<u8> {
+        let environment = self.environment.clone();
+        let forced = Forced {
+            environment: &environment,
+            most,
+            found: Mutex::default(),
+        };
+        let is_done = self.look(&forced);
+        let found = forced.found.into_inner();
+        if is_done { found } else { Vec::new() }
+    }
+
+    /// Lets `look` try bytes from where the output is; returns whether it could.
+    fn look(&mut self, look: &dyn BiasComputer) -> bool {
+        let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
+            return false;
         };
         // As a mask, a look has its bounds of work set anew.
         let looked = panic_utils::catch_unwind(AssertUnwindSafe(|| {
-            parser.parser.compute_bias(&look, b" ");
+            parser.parser.compute_bias(look, b" ");
             Ok(parser.parser.get_error().is_none())
         }));
-        if !looked.unwrap_or(false) {
+        let is_done = looked.unwrap_or(false);
+        if !is_done {
             self.parser = None;
-            return Way::Unknown;
         }
-        let (state, way) = look.found.into_inner();
-        if let Some(state) = state {
-            self.in_text = Some((state, way.clone()));
-        }
-        way
+        is_done
     }
 
     /// Returns tokens that close all that is open behind `taken`; nothing if they are not found.
@@ -217,6 +240,59 @@ impl BiasComputer for Look<'_> {
     fn trie(&self) -> &TokTrie {
         self.environment.tok_trie()
     }
+}
+
+/// Tries bytes as long as one alone is allowed, in the place of a mask.
+struct Forced<'a> {
+    environment: &'a TokEnv,
+    most: usize,
+    found: Mutex<Vec<u8>>,
+}
+
+impl BiasComputer for Forced<'_> {
+    fn compute_bias(&self, recognizer: &mut ParserRecognizer<'_>, _start: &[u8]) -> SimpleVob {
+        recognizer.trie_started("forced");
+        let most_items = recognizer.stats_mut().all_items + MAX_ITEMS;
+        let mut bytes = Vec::new();
+        while bytes.len() < self.most && recognizer.stats_mut().all_items < most_items {
+            let Some(byte) = only_byte(recognizer) else {
+                break;
+            };
+            if !recognizer.try_push_byte(byte) {
+                break;
+            }
+            bytes.push(byte);
+        }
+        recognizer.pop_bytes(bytes.len());
+        recognizer.trie_finished();
+        *self.found.lock() = bytes;
+        self.trie().alloc_token_set()
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.environment.tok_trie()
+    }
+}
+
+/// Returns the byte that must come next, if there is no other one.
+fn only_byte(recognizer: &mut ParserRecognizer<'_>) -> Option<u8> {
+    let state = recognizer.lexer_state();
+    if !state.has_lowest_match()
+        && let NextByte::ForcedByte(byte) = recognizer.lexer_mut().next_byte(state)
+    {
+        return Some(byte);
+    }
+    let mut only = None;
+    // Bytes of texts first: where many are allowed, the second one is found at once.
+    for byte in (b' '..=u8::MAX).chain(0..b' ') {
+        if recognizer.try_push_byte(byte) {
+            recognizer.pop_bytes(1);
+            if only.replace(byte).is_some() {
+                return None;
+            }
+        }
+    }
+    only
 }
 
 struct Search<'r, 'p> {

@@ -254,6 +254,31 @@ impl Constraint {
         Ok(watch.guard.way_out(&mut watch.ahead).unwrap_or(picked))
     }
 
+    /// Returns tokens that spell what comes next, as far as the grammar leaves no choice: the names that a schema wants,
+    /// say. A model may spell the same with other tokens.
+    pub(crate) fn forced_tokens(&mut self, tokenizer: &Tokenizer) -> Vec<TokenId> {
+        let Some(watch) = self.watched() else {
+            return Vec::new();
+        };
+        let bytes = watch.ahead.forced_bytes(MAX_FORCED_BYTES);
+        let text = match str::from_utf8(&bytes) {
+            Ok(text) => text,
+            Err(error) => str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+        };
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let tokens = tokenizer.encode(text, Special::Plain);
+        let spelled = tokens
+            .iter()
+            .flat_map(|token| output_bytes(tokenizer, *token).into_owned());
+        // Some tokenizers put a blank before every text.
+        if spelled.eq(text.bytes()) {
+            return tokens;
+        }
+        watch.ahead.tokens(text.as_bytes()).unwrap_or_default()
+    }
+
     /// Whether the output was brought to an end because no more tokens were left.
     pub(crate) fn was_end_brought_about(&self) -> bool {
         let watch = self.watch.as_ref();
@@ -380,6 +405,8 @@ fn one_line(message: &str) -> String {
 /// Is in the terminals of [`GrammarSpec::Calls`] that are any text.
 const FREE_TEXT: &str = "(?s:";
 const NOTHING_MATCHES: &str = "no output can match it";
+/// Of the draft tokens of a step.
+const MAX_FORCED_BYTES: usize = 64;
 /// Tokens that are refused one after the other before one is chosen here.
 const MAX_REFUSED: usize = 16;
 const COMPILE_STACK_BYTES: usize = 64 << 20;

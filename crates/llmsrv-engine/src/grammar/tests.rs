@@ -75,6 +75,56 @@ pub(super) fn accepted(spec: &GrammarSpec, text: &str) -> (usize, bool) {
 }
 
 #[test]
+fn what_a_schema_leaves_no_choice_about_is_known() {
+    let spec = schema(json!({
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "kind": {"const": "caf\u{e9}"}},
+        "required": ["name", "kind"],
+        "additionalProperties": false,
+    }));
+    let tokenizer = fake::tokenizer();
+    let forced = |text: &str| {
+        let mut constraint = compile(spec.clone()).unwrap();
+        for byte in text.bytes() {
+            constraint.mask().unwrap();
+            constraint.accept(u32::from(byte), &tokenizer).unwrap();
+        }
+        let tokens = constraint.forced_tokens(&tokenizer);
+        let bytes = tokens.iter().map(|token| *token as u8).collect();
+        // Nothing else changes by asking.
+        assert_eq!(tokens, constraint.forced_tokens(&tokenizer));
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(forced(r#"{"n"#), r#"ame""#, "then blanks may come");
+    assert_eq!(forced(r#"{"name": "x"#), "", "a text may go on");
+    assert_eq!(
+        forced(r#"{"name":"x","kind":"c"#),
+        "af\u{e9}\"",
+        "then blanks may come"
+    );
+    assert_eq!(forced(""), "{");
+    let mut json = compile(GrammarSpec::Regex("abc".into())).unwrap();
+    assert!(
+        json.forced_tokens(&tokenizer).is_empty(),
+        "only JSON is followed"
+    );
+}
+
+/// One forced text after the other, as long as the longest that is looked at, and a schema that forces more than that.
+#[test]
+fn what_is_forced_is_bounded() {
+    let long = "x".repeat(20_000);
+    let tokenizer = fake::tokenizer();
+    let mut constraint = compile(schema(json!({"const": long}))).unwrap();
+    let forced = constraint.forced_tokens(&tokenizer);
+    assert_eq!(forced.len(), MAX_FORCED_BYTES);
+    for token in forced {
+        assert!(constraint.mask().unwrap().unwrap().is_allowed(token));
+        constraint.accept(token, &tokenizer).unwrap();
+    }
+}
+
+#[test]
 fn grammars_let_through_what_they_describe() {
     let array =
         json!({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2});

@@ -60,6 +60,11 @@ fn every_feature_gives_the_same_with_guesses() {
             max_tokens: Some(50),
             ..base.clone()
         },
+        GenRequest {
+            grammar: Some(readings()),
+            max_tokens: Some(90),
+            ..base.clone()
+        },
     ];
     let answers = [
         Answer::Random,
@@ -83,6 +88,36 @@ fn every_feature_gives_the_same_with_guesses() {
     assert!(
         n_accepted > 1000,
         "{n_accepted}: the draft_tokens were tried"
+    );
+}
+
+/// A schema that wants two names.
+fn readings() -> GrammarSpec {
+    GrammarSpec::JsonSchema(serde_json::json!({
+        "type": "object",
+        "properties": {"temperature_in_celsius": {"type": "boolean"}, "measured_by": {"enum": ["satellite", "buoy"]}},
+        "required": ["temperature_in_celsius", "measured_by"],
+        "additionalProperties": false,
+    }))
+}
+
+/// Nothing of it was said before: the draft tokens are those of the grammar.
+#[test]
+fn names_of_a_schema_are_drafted() {
+    let request = GenRequest {
+        grammar: Some(readings()),
+        max_tokens: Some(90),
+        ..request("abc")
+    };
+    let plain = with(&Answer::Random, Speculation::Off, &request).0;
+    let (output, stats) = with(&Answer::Random, Speculation::Always(7), &request);
+    output.assert_same(&plain);
+    // Behind the first letters of both names.
+    let n_forced = "emperature_in_celsius\"".len() + "easured_by\"".len();
+    assert!(
+        stats.accepted_tokens as usize >= n_forced * 3 / 4,
+        "{} of {n_forced}",
+        stats.accepted_tokens
     );
 }
 
