@@ -211,22 +211,6 @@ pub(super) unsafe fn multiply_row_panel<I: Isa, F: Format, const C: usize>(
     x: *const u8,
     out: *mut f32,
 ) {
-    // SAFETY: the caller's promise.
-    unsafe { multiply_tokens::<I, F, C>(row_panel, n_blocks, x, C, out) }
-}
-
-/// Multiplies a row panel with `C` of the `width` tokens of a column panel, whose blocks begin at `x`.
-///
-/// # Safety
-/// As for [`multiply_row_panel`], but that `x` ends with the column panel.
-#[inline(always)]
-pub(super) unsafe fn multiply_tokens<I: Isa, F: Format, const C: usize>(
-    row_panel: *const u8,
-    n_blocks: usize,
-    x: *const u8,
-    width: usize,
-    out: *mut f32,
-) {
     let mut x = x.cast::<F::Block>();
     // SAFETY: the caller's promise; the steps are those of `Layout::block`.
     unsafe {
@@ -251,7 +235,7 @@ pub(super) unsafe fn multiply_tokens<I: Isa, F: Format, const C: usize>(
                     }
                 });
                 body = body.add(F::LAYOUT.body);
-                x = x.wrapping_add(width);
+                x = x.add(C);
             }
             heads = body;
             left -= n;

@@ -580,47 +580,16 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
                 out: *mut f32,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { scalar_row_panel::<F>(C, row_panel, n_blocks, x, out) }
+                unsafe {
+                    formats::multiply_row_panel::<isa::Scalar, F, C>(row_panel, n_blocks, x, out);
+                }
             }
             compiled::<F, C>
         }
     }
 }
 
-/// [`formats::multiply_row_panel`] for any width, eight tokens, four or one at a time: processors whose vectors are not
-/// used are too rare for a kernel of every width to be compiled.
-///
-/// # Safety
-/// As for [`formats::multiply_row_panel`].
-#[inline(never)]
-unsafe fn scalar_row_panel<F: Format>(
-    width: usize,
-    row_panel: *const u8,
-    n_blocks: usize,
-    x: *const u8,
-    out: *mut f32,
-) {
-    let mut token = 0;
-    while token < width {
-        // SAFETY: the caller's promise: the column panel has the blocks of this token, and of as many more as are left.
-        unsafe {
-            let x = x.add(token * size_of::<F::Block>());
-            let out = out.add(token * F::LAYOUT.rows);
-            let (multiply, n_tokens): (Tokens, usize) = match width - token {
-                8.. => (formats::multiply_tokens::<isa::Scalar, F, 8>, 8),
-                4.. => (formats::multiply_tokens::<isa::Scalar, F, 4>, 4),
-                _ => (formats::multiply_tokens::<isa::Scalar, F, 1>, 1),
-            };
-            multiply(row_panel, n_blocks, x, width, out);
-            token += n_tokens;
-        }
-    }
-}
-
-/// As [`Kernel`], for some of the tokens of a column panel of a width.
-type Tokens = unsafe fn(*const u8, usize, *const u8, usize, *mut f32);
-
-/// [`formats::multiply_row_panel`] with as many vectors at a time as there are registers for the sums of.
+/// [`formats::row_panel`] with as many vectors at a time as there are registers for the sums of.
 ///
 /// # Safety
 /// As for [`formats::multiply_row_panel`].
