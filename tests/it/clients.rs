@@ -39,7 +39,7 @@ async fn serve(sandbox: &Sandbox, env: &[(&str, &str)]) -> Server {
 }
 
 /// Runs a script of ours that drives a client; returns what it printed. Without `parts` all are run.
-fn drive(server: &Server, name: &str, parts: &[&str]) -> String {
+async fn drive(server: &Server, name: &str, parts: &[&str]) -> String {
     let clients = clients();
     // Modules of JavaScript are looked for beside the script. Each server has its own copy.
     let copy = clients.join(format!("{}-{name}", server.pid()));
@@ -59,7 +59,9 @@ fn drive(server: &Server, name: &str, parts: &[&str]) -> String {
         .args(parts)
         .env("OLLAMA_HOST", &server.url)
         .env("LLMSRV_URL", &server.url);
-    let output = Output::of(&mut command);
+    // Our own connection sees meanwhile when the server closes it.
+    let running = tokio::task::spawn_blocking(move || Output::of(&mut command));
+    let output = running.await.unwrap();
     let _ = fs::remove_file(copy);
     output.ok().stdout
 }
@@ -68,7 +70,7 @@ fn drive(server: &Server, name: &str, parts: &[&str]) -> String {
 async fn client(name: &str, last: &str) {
     let sandbox = Sandbox::new();
     let server = serve(&sandbox, &[]).await;
-    let said = drive(&server, name, &[]);
+    let said = drive(&server, name, &[]).await;
     assert!(said.contains(&format!("ok {last}")), "{said}");
 }
 
@@ -109,7 +111,7 @@ async fn the_official_clients_work_unmodified_on_a_gpu() {
         ("anthropic_sdk.py", &["stream"]),
         ("js_client.mjs", &["embeddings"]),
     ] {
-        let said = drive(&server, script, parts);
+        let said = drive(&server, script, parts).await;
         for part in parts {
             assert!(said.contains(&format!("ok {part}\n")), "{script}: {said}");
         }
