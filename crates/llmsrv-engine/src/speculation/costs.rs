@@ -84,14 +84,9 @@ impl Budget<'_> {
     }
 
     /// Returns how many of a sequence's draft tokens to try, at most `most`: as many as give the most
-    /// tokens a second. Each is accepted with the probability that `acceptance_rate` gives for its number, and takes `seconds` to be made; sequences make
+    /// tokens a second. Each is accepted with the probability `acceptance_rate`, and takes `seconds` to be made; sequences make
     /// theirs at the same time.
-    pub(crate) fn consider(
-        &self,
-        acceptance_rate: impl Fn(usize) -> f32,
-        most: usize,
-        seconds: f32,
-    ) -> Choice {
+    pub(crate) fn consider(&self, acceptance_rate: f32, most: usize, seconds: f32) -> Choice {
         let mut best = Choice {
             n_draft_tokens: 0,
             speed: 0.0,
@@ -105,7 +100,7 @@ impl Budget<'_> {
         let most = most.min(MOST_ROWS - self.n_rows);
         let (mut expected, mut all_true) = (self.expected, 1.0);
         for n in 1..=most {
-            all_true *= acceptance_rate(n - 1);
+            all_true *= acceptance_rate;
             expected += all_true;
             let speculation = self.speculation.max(n as f32 * seconds);
             let speed = expected / (self.costs.of(self.n_rows + n) + speculation);
@@ -141,7 +136,7 @@ mod tests {
     use crate::speculation::MAX_DRAFT_TOKENS;
 
     fn chosen(costs: &StepCosts, acceptance_rate: f32, seconds: f32) -> usize {
-        let choice = Budget::new(costs, 1).consider(|_| acceptance_rate, MAX_DRAFT_TOKENS, seconds);
+        let choice = Budget::new(costs, 1).consider(acceptance_rate, MAX_DRAFT_TOKENS, seconds);
         choice.n_draft_tokens
     }
 
@@ -178,7 +173,7 @@ mod tests {
         let mut shared = Budget::new(&costs, 2);
         let mut n_shared = 0;
         for _ in 0..2 {
-            n_shared += shared.take(shared.consider(|_| 0.95, MAX_DRAFT_TOKENS, 0.0));
+            n_shared += shared.take(shared.consider(0.95, MAX_DRAFT_TOKENS, 0.0));
         }
         assert_eq!(n_shared, 2);
         // What a draft token takes to be made counts.
@@ -195,9 +190,7 @@ mod tests {
         let mut n = 0;
         for _ in 0..5000 {
             costs.note(1, 0.010);
-            n = Budget::new(&costs, 1)
-                .consider(|_| 0.9, 1, 0.0)
-                .n_draft_tokens;
+            n = Budget::new(&costs, 1).consider(0.9, 1, 0.0).n_draft_tokens;
         }
         assert_eq!(n, 1);
     }

@@ -19,7 +19,7 @@ pub enum Gate {
 
 /// The results of a row panel for a column panel of tokens, and what is to be done with them.
 pub(super) struct RowPanel<'a> {
-    /// For each token as many as the row panel has rows.
+    /// For each token as many as the row panel has rows, and room behind them.
     pub(super) results: &'a mut [f32],
     /// Added to the results of each token, unless it is empty.
     pub(super) bias: &'a [f32],
@@ -72,17 +72,18 @@ pub(super) fn of_tier(tier: Instructions) -> unsafe fn(RowPanel<'_>) {
 
 #[inline(always)]
 unsafe fn finish<const FUSED: bool>(mut row_panel: RowPanel<'_>) {
+    let of_token = row_panel.n_lanes / LANES;
     if row_panel.residual == Residual::Kept {
         row_panel.n_tokens /= 2;
-        add_residuals(row_panel.results, row_panel.n_lanes / LANES);
+        add_residuals(row_panel.results, row_panel.n_tokens, of_token);
         if row_panel.gate.is_some() {
-            add_residuals(row_panel.gates, row_panel.n_lanes / LANES);
+            add_residuals(row_panel.gates, row_panel.n_tokens, of_token);
         }
     }
     // Each step copies a vector before it changes it: that slices are different memory is not known here, so the
     // compiler would go through them element by element.
-    let of_token = row_panel.n_lanes / LANES;
     let vectors = row_panel.results.as_chunks_mut::<LANES>().0;
+    let vectors = &mut vectors[..row_panel.n_tokens * of_token];
     if !row_panel.bias.is_empty() {
         for token in vectors.chunks_exact_mut(of_token) {
             for (y, bias) in token.iter_mut().zip(row_panel.bias.chunks(LANES)) {
@@ -138,15 +139,16 @@ fn add(mut a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
     a
 }
 
-/// Adds to the results of every other token, which are `of_token` vectors, those of the one behind it, and puts the
-/// sums at the beginning.
+/// Adds to the results of each token, which are `of_token` vectors, those of its residual behind it, and puts the sums
+/// at the beginning.
 #[inline(always)]
-fn add_residuals(results: &mut [f32], of_token: usize) {
+fn add_residuals(results: &mut [f32], n_tokens: usize, of_token: usize) {
     let vectors = results.as_chunks_mut::<LANES>().0;
-    for idx in 0..vectors.len() / 2 {
-        let (token, at) = (idx / of_token, idx % of_token);
-        let of_sum = 2 * token * of_token + at;
-        vectors[idx] = add(vectors[of_sum], vectors[of_sum + of_token]);
+    for token in 0..n_tokens {
+        for at in 0..of_token {
+            let rounded = 2 * token * of_token + at;
+            vectors[token * of_token + at] = add(vectors[rounded], vectors[rounded + of_token]);
+        }
     }
 }
 

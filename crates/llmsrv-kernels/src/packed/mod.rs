@@ -410,7 +410,6 @@ impl<'a> Job<'a> {
                 };
             let of_weights = row_panels_of(weights);
             let of_gate = self.gate.map(|(weights, _)| row_panels_of(weights));
-            let n_results = column_panel.n_tokens * n_lanes;
             let first_of_panel = column_panel.first / self.residual.n_tokens();
             for idx in row_panels.clone() {
                 multiply(of_weights, idx, &mut results);
@@ -419,8 +418,8 @@ impl<'a> Job<'a> {
                 }
                 let first_row = idx * n_lanes;
                 let row_panel = RowPanel {
-                    results: &mut results[..n_results],
-                    gates: &mut gates[..n_results],
+                    results: &mut results,
+                    gates: &mut gates,
                     residual: self.residual,
                     gate: self.gate.map(|(_, gate)| gate),
                     activation: self.activation,
