@@ -36,11 +36,13 @@ impl Engine {
             };
             let tokens = sequence.tokens();
             let most = reply.room_for_draft(tokens.len()).min(MAX_DRAFT_TOKENS);
-            let forced = match most {
-                0 => Vec::new(),
-                _ => reply.forced_tokens(&self.tokenizer),
+            // Looking for them takes longer than a prompt lookup.
+            let forced = if most > 0 && (is_time || self.speculation != Speculation::Auto) {
+                reply.forced_tokens(&self.tokenizer)
+            } else {
+                Vec::new()
             };
-            proposer.prompt_lookup(tokens, &forced, most);
+            proposer.look_up(tokens, &forced, most);
             // A draft model proposes no tokens beyond the last KV block, and none before the sequence has decoded
             // for as long as the draft model's own prefill would take: a short answer would not pay for it.
             let n_slots = tokens.len().next_multiple_of(block_size) - tokens.len();
@@ -60,11 +62,11 @@ impl Engine {
                 Speculation::Auto if is_time => {
                     let found = proposer.draft_tokens().len();
                     let looked_up =
-                        budget.consider(|idx| proposer.acceptance_rate_of(idx), found, 0.0);
+                        budget.consider(proposer.acceptance_rate(proposer.source()), found, 0.0);
                     let model = model.filter(|(_, is_worth_it)| *is_worth_it);
                     let drafted = model.map(|(per_draft_token, _)| {
                         let acceptance_rate = proposer.acceptance_rate(Source::Model);
-                        budget.consider(|_| acceptance_rate, most.min(n_slots), per_draft_token)
+                        budget.consider(acceptance_rate, most.min(n_slots), per_draft_token)
                     });
                     let drafted = drafted.filter(|choice| {
                         choice.n_draft_tokens > 0

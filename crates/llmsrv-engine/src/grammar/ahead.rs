@@ -94,55 +94,37 @@ impl Ahead {
     /// Looks for a way on from behind `taken`, bytes that the grammar allows next; `at` is the
     /// position behind them.
     pub(super) fn way(&mut self, taken: &[u8], at: &Position, goal: Goal) -> Way {
-        let environment = self.environment.clone();
-        let required = self.required.clone();
-        let in_text = self.in_text.take();
         let look = Look {
-            environment: &environment,
-            required: &required,
+            environment: &self.environment,
+            required: &self.required,
             taken,
             at,
             goal,
-            in_text: in_text.as_ref(),
+            in_text: self.in_text.as_ref(),
             found: Mutex::new((None, Way::Unknown)),
         };
-        let is_done = self.look(&look);
+        if !try_bytes(&mut self.parser, &look) {
+            return Way::Unknown;
+        }
         let (state, way) = look.found.into_inner();
-        self.in_text = match state {
-            Some(state) if is_done => Some((state, way.clone())),
-            _ => in_text,
-        };
-        if is_done { way } else { Way::Unknown }
+        if let Some(state) = state {
+            self.in_text = Some((state, way.clone()));
+        }
+        way
     }
 
     /// Returns the next bytes, as far as the grammar allows one alone, `most` of them at most.
     pub(super) fn forced_bytes(&mut self, most: usize) -> Vec<u8> {
-        let environment = self.environment.clone();
         let forced = Forced {
-            environment: &environment,
+            environment: &self.environment,
             most,
             found: Mutex::default(),
         };
-        let is_done = self.look(&forced);
-        let found = forced.found.into_inner();
-        if is_done { found } else { Vec::new() }
-    }
-
-    /// Lets `look` try bytes from where the output is; returns whether it could.
-    fn look(&mut self, look: &dyn BiasComputer) -> bool {
-        let Some(parser) = self.parser.as_mut().filter(|parser| !parser.stopped()) else {
-            return false;
-        };
-        // As a mask, a look has its bounds of work set anew.
-        let looked = panic_utils::catch_unwind(AssertUnwindSafe(|| {
-            parser.parser.compute_bias(look, b" ");
-            Ok(parser.parser.get_error().is_none())
-        }));
-        let is_done = looked.unwrap_or(false);
-        if !is_done {
-            self.parser = None;
+        if try_bytes(&mut self.parser, &forced) {
+            forced.found.into_inner()
+        } else {
+            Vec::new()
         }
-        is_done
     }
 
     /// Returns tokens that close all that is open behind `taken`; nothing if they are not found.
@@ -159,6 +141,23 @@ impl Ahead {
         let tokens = trie.greedy_tokenize(bytes);
         (trie.decode_raw(&tokens) == bytes).then_some(tokens)
     }
+}
+
+/// Lets `look` try bytes from where the output is, in the place of a mask: the grammar engine lends its recognizer for
+/// masks only, and sets its bounds of work anew for each. Returns whether it could; a parser that failed is gone.
+fn try_bytes(parser: &mut Option<TokenParser>, look: &dyn BiasComputer) -> bool {
+    let Some(following) = parser.as_mut().filter(|parser| !parser.stopped()) else {
+        return false;
+    };
+    let looked = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+        following.parser.compute_bias(look, b" ");
+        Ok(following.parser.get_error().is_none())
+    }));
+    let is_done = looked.unwrap_or(false);
+    if !is_done {
+        *parser = None;
+    }
+    is_done
 }
 
 /// Returns the names of the properties that any object of a schema needs, as they are written.
@@ -190,7 +189,7 @@ fn is_same_text(taken: &[u8], at: &Position, goal: Goal) -> bool {
     goal == Goal::End && matches!(at.place, Place::Text { .. }) && !taken.contains(&b'"')
 }
 
-/// A search in the place of a mask: the grammar engine lends its recognizer for masks only.
+/// A search for a way.
 struct Look<'a> {
     environment: &'a TokEnv,
     required: &'a [Box<[u8]>],
@@ -242,7 +241,7 @@ impl BiasComputer for Look<'_> {
     }
 }
 
-/// Tries bytes as long as one alone is allowed, in the place of a mask.
+/// Tries bytes as long as one alone is allowed.
 struct Forced<'a> {
     environment: &'a TokEnv,
     most: usize,
@@ -276,10 +275,7 @@ impl BiasComputer for Forced<'_> {
 
 /// Returns the byte that must come next, if there is no other one.
 fn only_byte(recognizer: &mut ParserRecognizer<'_>) -> Option<u8> {
-    let state = recognizer.lexer_state();
-    if !state.has_lowest_match()
-        && let NextByte::ForcedByte(byte) = recognizer.lexer_mut().next_byte(state)
-    {
+    if let Some(byte) = byte_of_lexer(recognizer) {
         return Some(byte);
     }
     let mut only = None;
@@ -293,6 +289,18 @@ fn only_byte(recognizer: &mut ParserRecognizer<'_>) -> Option<u8> {
         }
     }
     only
+}
+
+/// Returns the one byte with which the lexer can go on, if it knows.
+fn byte_of_lexer(recognizer: &mut ParserRecognizer<'_>) -> Option<u8> {
+    let state = recognizer.lexer_state();
+    if state.has_lowest_match() {
+        return None;
+    }
+    match recognizer.lexer_mut().next_byte(state) {
+        NextByte::ForcedByte(byte) => Some(byte),
+        _ => None,
+    }
 }
 
 struct Search<'r, 'p> {
@@ -441,14 +449,7 @@ impl Search<'_, '_> {
                 self.back_to(self.path.len() - 1);
             }
             let here = self.path.len();
-            let forced = match self.recognizer.lexer_state() {
-                state if state.has_lowest_match() => None,
-                state => match self.recognizer.lexer_mut().next_byte(state) {
-                    NextByte::ForcedByte(byte) => Some(byte),
-                    _ => None,
-                },
-            };
-            let candidates = match forced {
+            let candidates = match byte_of_lexer(self.recognizer) {
                 Some(byte) => byte..=byte,
                 None if is_number => b'+'..=b'e',
                 None => b' '..=0xF4,

@@ -254,29 +254,27 @@ impl Constraint {
         Ok(watch.guard.way_out(&mut watch.ahead).unwrap_or(picked))
     }
 
-    /// Returns tokens that spell what comes next, as far as the grammar leaves no choice: the names that a schema wants,
-    /// say. A model may spell the same with other tokens.
+    /// Returns tokens that spell what comes next, as far as the grammar leaves no choice: the rest of a name that a schema
+    /// wants, say. A model may spell the same with other tokens; the last one is left out, as a longer one often takes its
+    /// place.
     pub(crate) fn forced_tokens(&mut self, tokenizer: &Tokenizer) -> Vec<TokenId> {
         let Some(watch) = self.watched() else {
             return Vec::new();
         };
         let bytes = watch.ahead.forced_bytes(MAX_FORCED_BYTES);
-        let text = match str::from_utf8(&bytes) {
-            Ok(text) => text,
-            Err(error) => str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
-        };
-        if text.is_empty() {
-            return Vec::new();
-        }
-        let tokens = tokenizer.encode(text, Special::Plain);
+        // The last character may lack some of its bytes.
+        let text = String::from_utf8_lossy(&bytes);
+        let mut tokens = tokenizer.encode(&text, Special::Plain);
+        tokens.pop();
         let spelled = tokens
             .iter()
             .flat_map(|token| output_bytes(tokenizer, *token).into_owned());
         // Some tokenizers put a blank before every text.
-        if spelled.eq(text.bytes()) {
-            return tokens;
+        if !bytes.starts_with(&spelled.collect::<Vec<u8>>()) {
+            tokens = watch.ahead.tokens(&bytes).unwrap_or_default();
+            tokens.pop();
         }
-        watch.ahead.tokens(text.as_bytes()).unwrap_or_default()
+        tokens
     }
 
     /// Whether the output was brought to an end because no more tokens were left.

@@ -113,7 +113,7 @@ fn names_of_a_schema_are_drafted() {
     let (output, stats) = with(&Answer::Random, Speculation::Always(7), &request);
     output.assert_same(&plain);
     // Behind the first letters of both names.
-    let n_forced = "emperature_in_celsius\"".len() + "easured_by\"".len();
+    let n_forced = "emperature_in_celsius".len() + "easured_by".len();
     assert!(
         stats.accepted_tokens as usize >= n_forced * 3 / 4,
         "{} of {n_forced}",
