@@ -24,6 +24,23 @@ const LANES = 64u;
 var<workgroup> sums: array<f32, LANES>;
 var<workgroup> squares: array<f32, LANES>;
 
+// What all lanes have together. All of them call it, once in a kernel: the next one would write over what some still read.
+fn total_sum(lane: u32, part: f32) -> f32 {
+    sums[lane] = part;
+    workgroupBarrier();
+    var total = 0.0;
+    for (var i = 0u; i < LANES; i++) { total += sums[i]; }
+    return total;
+}
+
+fn total_square(lane: u32, part: f32) -> f32 {
+    squares[lane] = part;
+    workgroupBarrier();
+    var total = 0.0;
+    for (var i = 0u; i < LANES; i++) { total += squares[i]; }
+    return total;
+}
+
 @compute @workgroup_size(64)
 fn rms_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let stretch = flat(g, groups);
@@ -32,10 +49,7 @@ fn rms_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups
     if stretch < p.n_stretches {
         for (var i = lane; i < p.len; i += LANES) { square = fma(x[start + i], x[start + i], square); }
     }
-    squares[lane] = square;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += squares[i]; }
+    var total = total_square(lane, square);
     let scale = 1.0 / sqrt(total / f32(p.len) + p.eps);
     if stretch < p.n_stretches {
         let first = stretch % p.n_groups * p.len;
@@ -75,10 +89,7 @@ fn rms_norms(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) group
             square = fma(value, value, square);
         }
     }
-    squares[lane] = square;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += squares[i]; }
+    var total = total_square(lane, square);
     let scale = 1.0 / sqrt(total / f32(shape.x) + p.eps);
     if stretch < shape.y {
         for (var i = lane; i < shape.x; i += LANES) {
@@ -101,10 +112,7 @@ fn add_normed(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
     if row < p.n_stretches {
         for (var i = lane; i < p.len; i += LANES) { square = fma(x[start + i], x[start + i], square); }
     }
-    squares[lane] = square;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += squares[i]; }
+    var total = total_square(lane, square);
     let factor = 1.0 / sqrt(total / f32(p.len) + p.eps);
     square = 0.0;
     if row < p.n_stretches {
@@ -114,11 +122,8 @@ fn add_normed(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
             square = fma(value, value, square);
         }
     }
-    sums[lane] = square;
-    workgroupBarrier();
+    total = total_sum(lane, square);
     if row >= p.n_stretches || (p.flags & NEXT) == 0u { return; }
-    total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += sums[i]; }
     let next = 1.0 / sqrt(total / f32(p.len) + p.eps);
     for (var i = lane; i < p.len; i += LANES) { normed[start + i] = out[start + i] * next * next_weight[i]; }
 }
@@ -136,18 +141,11 @@ fn length_ratios(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) g
             wanted = fma(like[start + i], like[start + i], wanted);
         }
     }
-    squares[lane] = square;
-    sums[lane] = wanted;
-    workgroupBarrier();
+    let found = sqrt(total_square(lane, square));
+    let length = sqrt(total_sum(lane, wanted));
     if row >= p.n_stretches || lane > 0u { return; }
-    square = 0.0;
-    wanted = 0.0;
-    for (var i = 0u; i < LANES; i++) {
-        square += squares[i];
-        wanted += sums[i];
-    }
     // A row of zeros stays one.
-    out[row] = sqrt(wanted) / max(sqrt(square), 1e-30);
+    out[row] = length / max(found, 1e-30);
 }
 
 // Leaves of each row what is above its mean by `scale` times its standard deviation (of a sample), less that.
@@ -159,10 +157,7 @@ fn peaks(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: v
     if row < p.n_stretches {
         for (var i = lane; i < p.len; i += LANES) { sum += out[start + i]; }
     }
-    sums[lane] = sum;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += sums[i]; }
+    var total = total_sum(lane, sum);
     let mean = total / f32(p.len);
     var square = 0.0;
     if row < p.n_stretches {
@@ -171,11 +166,8 @@ fn peaks(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: v
             square = fma(off, off, square);
         }
     }
-    squares[lane] = square;
-    workgroupBarrier();
+    total = total_square(lane, square);
     if row >= p.n_stretches { return; }
-    total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += squares[i]; }
     let least = mean + p.scale * sqrt(total / f32(max(p.len, 2u) - 1u));
     for (var i = lane; i < p.len; i += LANES) { out[start + i] = max(out[start + i] - least, 0.0); }
 }
@@ -188,10 +180,7 @@ fn layer_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
     if stretch < p.n_stretches {
         for (var i = lane; i < p.len; i += LANES) { sum += x[start + i]; }
     }
-    sums[lane] = sum;
-    workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += sums[i]; }
+    var total = total_sum(lane, sum);
     let mean = total / f32(p.len);
     var square = 0.0;
     if stretch < p.n_stretches {
@@ -200,10 +189,7 @@ fn layer_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
             square = fma(off, off, square);
         }
     }
-    squares[lane] = square;
-    workgroupBarrier();
-    total = 0.0;
-    for (var i = 0u; i < LANES; i++) { total += squares[i]; }
+    total = total_square(lane, square);
     let scale = 1.0 / sqrt(total / f32(p.len) + p.eps);
     if stretch < p.n_stretches {
         for (var i = lane; i < p.len; i += LANES) {
