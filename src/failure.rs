@@ -135,6 +135,13 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
             ),
             Some(client::Error::Status { status: 503, .. }) => (Code::TryAgain, None),
             Some(client::Error::Status { status: 401, .. }) => (Code::Failed, Some(KEY_HINT)),
+            Some(client::Error::Status {
+                status: 404,
+                message,
+            }) if message.starts_with("model ") => (
+                Code::Failed,
+                Some("`llmsrv list` names the models that are here, `llmsrv search` others"),
+            ),
             _ => (Code::Failed, None),
         };
         Failure {

@@ -298,6 +298,9 @@ fn mistakes_are_told_with_what_was_meant() {
         (&["chat"], 2, "'run'"),
         (&["rnu"], 2, "'run'"),
         (&["update"], 2, "'pull'"),
+        (&["show", "nosuch"], 1, "`llmsrv list`"),
+        (&["rm", "nosuch"], 1, "`llmsrv list`"),
+        (&["cp", "nosuch", "x"], 1, "`llmsrv list`"),
         (
             &["run", "llmsrv-tiny-cod", "hi"],
             1,
