@@ -7,6 +7,7 @@
 
 mod about;
 mod catalogue;
+mod checks;
 mod cli;
 mod commands;
 mod complete;
