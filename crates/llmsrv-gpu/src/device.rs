@@ -75,6 +75,8 @@ pub enum Kind {
     Virtual,
     /// A GPU that shares the machine's memory.
     Integrated,
+    /// None of these, as its driver says.
+    Other,
     /// The CPU.
     Software,
 }
@@ -86,6 +88,7 @@ impl Kind {
             Kind::Discrete => "discrete",
             Kind::Virtual => "virtual",
             Kind::Integrated => "integrated",
+            Kind::Other => "other",
             Kind::Software => "software",
         }
     }
@@ -118,6 +121,18 @@ pub struct Found {
     pub lacks: Option<&'static str>,
 }
 
+/// Lists all devices of Vulkan 1.1 or later that compute, whether or not they may be used.
+///
+/// # Errors
+/// [`Error::NoLoader`] and [`Error::NoDriver`] where there is nothing that could know any.
+pub fn devices() -> Result<Vec<Found>, Error> {
+    Ok(described(&Loaded::new()?.devices()?))
+}
+
+fn described(devices: &[(vk::PhysicalDevice, u32, Found)]) -> Vec<Found> {
+    devices.iter().map(|(_, _, found)| found.clone()).collect()
+}
+
 /// Returns which of the devices are used: in the order in which they are named, else discrete before integrated, and
 /// those with more memory first.
 ///
@@ -148,8 +163,8 @@ pub fn choose(found: &[Found], choice: &Choice) -> Result<Vec<usize>, Error> {
         if device.kind == Kind::Software && !choice.software {
             return Some(Refusal::Software);
         }
-        let special = device.kind == Kind::Integrated || device.vendor_id == INTEL;
-        if special && !choice.vendor {
+        let is_special = matches!(device.kind, Kind::Integrated | Kind::Other);
+        if (is_special || device.vendor_id == INTEL) && !choice.vendor {
             return Some(Refusal::Vendor);
         }
         device.lacks.map(Refusal::Lacks)
@@ -202,6 +217,8 @@ pub(crate) struct Device {
     pub memory: vk::PhysicalDeviceMemoryProperties,
     /// Bytes that one binding of a buffer may have.
     pub max_binding: u64,
+    /// Buffers that a kernel binds at most; [`BINDINGS`] where the kernels of this crate run.
+    pub n_bindings: u32,
     /// What its timestamps count, if its queue has any.
     pub tick: Option<Tick>,
     has_budget: bool,
@@ -212,19 +229,31 @@ pub(crate) struct Device {
 impl Device {
     /// Loads the Vulkan loader and returns how many devices [`choose`] names.
     pub(crate) fn count(choice: &Choice) -> Result<usize, Error> {
-        let all = Loaded::new()?.devices()?;
-        let found: Vec<Found> = all.into_iter().map(|(_, _, found)| found).collect();
-        choose(&found, choice).map(|chosen| chosen.len())
+        choose(&devices()?, choice).map(|chosen| chosen.len())
     }
 
     /// Loads the Vulkan loader and opens one of the devices that [`choose`] names.
     pub(crate) fn open(choice: &Choice, number: usize) -> Result<Device, Error> {
         let loaded = Loaded::new()?;
-        let mut all = loaded.devices()?;
-        let found: Vec<Found> = all.iter().map(|(_, _, found)| found.clone()).collect();
-        let chosen = choose(&found, choice)?.get(number).copied();
-        let chosen = chosen.ok_or_else(|| Error::NoDevice(Vec::new()))?;
-        let (physical, family, found) = all.swap_remove(chosen);
+        let all = loaded.devices()?;
+        let chosen = choose(&described(&all), choice)?.get(number).copied();
+        Device::make(loaded, all, chosen)
+    }
+
+    /// Loads the Vulkan loader and opens the device with this number among [`devices`].
+    pub(crate) fn open_any(number: usize) -> Result<Device, Error> {
+        let loaded = Loaded::new()?;
+        let all = loaded.devices()?;
+        Device::make(loaded, all, Some(number))
+    }
+
+    fn make(
+        loaded: Loaded,
+        all: Vec<(vk::PhysicalDevice, u32, Found)>,
+        chosen: Option<usize>,
+    ) -> Result<Device, Error> {
+        let chosen = chosen.and_then(|chosen| all.into_iter().nth(chosen));
+        let (physical, family, found) = chosen.ok_or_else(|| Error::NoDevice(Vec::new()))?;
         let has_budget = loaded.has_budget(physical)?;
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
@@ -268,6 +297,9 @@ impl Device {
             family,
             memory,
             max_binding: u64::from(limits.max_storage_buffer_range).min(LARGEST_BINDING),
+            n_bindings: limits
+                .max_per_stage_descriptor_storage_buffers
+                .min(BINDINGS),
             tick: Tick::new(limits.timestamp_period, n_bits),
             has_budget,
             physical,
@@ -411,8 +443,9 @@ impl Loaded {
             kind: match properties.device_type {
                 vk::PhysicalDeviceType::DISCRETE_GPU => Kind::Discrete,
                 vk::PhysicalDeviceType::VIRTUAL_GPU => Kind::Virtual,
+                vk::PhysicalDeviceType::INTEGRATED_GPU => Kind::Integrated,
                 vk::PhysicalDeviceType::CPU => Kind::Software,
-                _ => Kind::Integrated,
+                _ => Kind::Other,
             },
             number,
             vendor_id: properties.vendor_id,
