@@ -12,7 +12,7 @@ use llmsrv_kernels::{
 use smallvec::SmallVec;
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SHORTEST,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, Result, SHORTEST,
     SelectiveScan,
     buffers::{Buffer, Buffers},
     no_gate,
@@ -96,7 +96,7 @@ impl CpuOps {
         states: Vec<Range<usize>>,
         n_threads: usize,
         activation_precision: ActivationPrecision,
-    ) -> Result<CpuOps, ModelError> {
+    ) -> Result<CpuOps> {
         let kv = PagedKv::new(kv_shapes, kv_type).map_err(failed)?;
         Ok(CpuOps::with_cache(
             (kv, States::new(states)),
@@ -109,7 +109,7 @@ impl CpuOps {
     pub(crate) fn without_cache(
         n_threads: usize,
         activation_precision: ActivationPrecision,
-    ) -> Result<CpuOps, ModelError> {
+    ) -> Result<CpuOps> {
         let kv = PagedKv::new(&[], TensorType::F32).map_err(failed)?;
         Ok(CpuOps::with_cache(
             (kv, States::new(Vec::new())),
@@ -121,10 +121,7 @@ impl CpuOps {
     /// Prepares for an encoder of images. Unless all is to be exact, or `fine`, numbers with a floating point
     /// meet in BF16, in which most published encoders are trained: activations, weights of F16, keys and values.
     /// Weights of whole numbers meet activations of 16 bits, or of 8 if it is to be fast.
-    pub(crate) fn for_images(
-        n_threads: usize,
-        chosen: ActivationPrecision,
-    ) -> Result<CpuOps, ModelError> {
+    pub(crate) fn for_images(n_threads: usize, chosen: ActivationPrecision) -> Result<CpuOps> {
         let precision = match chosen {
             ActivationPrecision::Auto => ActivationPrecision::Int16,
             chosen => chosen,
@@ -168,7 +165,7 @@ impl CpuOps {
         &mut self,
         input: Input<'_, CpuOps>,
         matrices: [LinearRef<'a, CpuOps>; N],
-    ) -> Result<[LinearRef<'a, CpuOps>; N], ModelError> {
+    ) -> Result<[LinearRef<'a, CpuOps>; N]> {
         let Some(sums) = self.sums.clone() else {
             return Ok(matrices);
         };
@@ -190,7 +187,7 @@ impl CpuOps {
 
     /// As [`Ops::join`].
     #[expect(clippy::unnecessary_wraps, reason = "as that of the GPU")]
-    pub(crate) fn join_rows(&mut self, parts: &[&Buffer]) -> Result<Buffer, ModelError> {
+    pub(crate) fn join_rows(&mut self, parts: &[&Buffer]) -> Result<Buffer> {
         let width = parts.iter().map(|part| part.width()).sum();
         let n_rows = parts.first().map_or(0, |part| part.n_rows());
         let mut out = self.buffers.take(n_rows, width);
@@ -216,11 +213,7 @@ impl CpuOps {
     }
 
     /// Makes the input of all products with weights of a kind.
-    fn quantize(
-        &mut self,
-        input: Input<'_, CpuOps>,
-        kind: ActivationFormat,
-    ) -> Result<(), ModelError> {
+    fn quantize(&mut self, input: Input<'_, CpuOps>, kind: ActivationFormat) -> Result<()> {
         let residual = self.residual(kind);
         let (made, pool) = (&mut self.inputs[kind as usize], &self.pool);
         let quantized = match input {
@@ -232,7 +225,7 @@ impl CpuOps {
         quantized.map_err(failed)
     }
 
-    fn multiply(&self, products: &mut [Gemm<'_>]) -> Result<(), ModelError> {
+    fn multiply(&self, products: &mut [Gemm<'_>]) -> Result<()> {
         kernels::grouped_gemm(Instructions::best(), products, &self.pool).map_err(failed)
     }
 
@@ -243,7 +236,7 @@ impl CpuOps {
         (weights, bias): (&Packed, Option<&Vec<f32>>),
         ending: &Ending<'_>,
         out: &mut Buffer,
-    ) -> Result<(), ModelError> {
+    ) -> Result<()> {
         self.quantize(input, weights.kind())?;
         let x = &self.inputs[weights.kind() as usize];
         let mut product = Gemm::new(weights, x, out.values_mut());
@@ -288,7 +281,7 @@ impl CpuOps {
         (key, value): (&Buffer, &Buffer),
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(query.n_rows(), query.width());
         let shape = (attention.n_kv_heads, attention.head_dim);
         let kv_type = if self.in_bf16 {
@@ -399,7 +392,7 @@ impl Holder for CpuOps {
     type Vector = Vec<f32>;
     type Experts = Infallible;
 
-    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix> {
         let place = self.sums.as_ref().and_then(|sums| sums.place(&source));
         if let Some(idx) = place {
             let sums = self.sums.take();
@@ -425,7 +418,7 @@ impl Holder for CpuOps {
         Ok(Matrix::Packed(packed, source.scale))
     }
 
-    fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>, ModelError> {
+    fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>> {
         Ok(values)
     }
 }
@@ -438,12 +431,12 @@ impl Ops for CpuOps {
         self.extra_weight_bytes
     }
 
-    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<()> {
         let reserved = self.kv.reserve(n_blocks);
         reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))
     }
 
-    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<()> {
         self.kv.copy(from.0, to.0).map_err(failed)
     }
 
@@ -451,15 +444,15 @@ impl Ops for CpuOps {
         self.kv.block_bytes()
     }
 
-    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+    fn reserve_states(&mut self, n_states: usize) -> Result<()> {
         self.states.reserve(n_states)
     }
 
-    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+    fn clear_state(&mut self, id: StateId) -> Result<()> {
         self.states.clear(id)
     }
 
-    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<()> {
         self.states.copy(from, to)
     }
 
@@ -467,17 +460,12 @@ impl Ops for CpuOps {
         self.states.bytes()
     }
 
-    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<()> {
         self.step.begin(plan);
         Ok(())
     }
 
-    fn embed(
-        &mut self,
-        table: &FileMatrix,
-        tokens: &[u32],
-        scale: f32,
-    ) -> Result<Buffer, ModelError> {
+    fn embed(&mut self, table: &FileMatrix, tokens: &[u32], scale: f32) -> Result<Buffer> {
         let mut x = self.buffers.take(tokens.len(), table.n_cols);
         for (row, token) in tokens.iter().enumerate() {
             table.read_row(*token as usize, x.row_mut(row));
@@ -488,12 +476,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn scatter_rows(
-        &mut self,
-        mut x: Buffer,
-        first: usize,
-        values: &[f32],
-    ) -> Result<Buffer, ModelError> {
+    fn scatter_rows(&mut self, mut x: Buffer, first: usize, values: &[f32]) -> Result<Buffer> {
         let from = first * x.width();
         let rows = x.values_mut().get_mut(from..from + values.len());
         let rows = rows.ok_or_else(|| ModelError::Compute("rows that are not there".into()))?;
@@ -501,7 +484,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles> {
         let n_pairs = rope.frequencies.len();
         let mut cos = self.buffers.take(places.len(), n_pairs);
         let mut sin = self.buffers.take(places.len(), n_pairs);
@@ -519,7 +502,7 @@ impl Ops for CpuOps {
         })
     }
 
-    fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer, ModelError> {
+    fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let x = x.values();
         self.in_rows(&mut out, |at, out| {
@@ -534,7 +517,7 @@ impl Ops for CpuOps {
         weight: &Vec<f32>,
         n_groups: usize,
         eps: f32,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let len = (weight.len() / n_groups.max(1)).max(1);
         let x = x.values();
@@ -554,7 +537,7 @@ impl Ops for CpuOps {
         weight: &Vec<f32>,
         bias: Option<&Vec<f32>>,
         eps: f32,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let bias = bias.map(Vec::as_slice);
         let x = x.values();
@@ -564,12 +547,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn linear(
-        &mut self,
-        x: &Buffer,
-        matrix: &Matrix,
-        bias: Option<&Vec<f32>>,
-    ) -> Result<Buffer, ModelError> {
+    fn linear(&mut self, x: &Buffer, matrix: &Matrix, bias: Option<&Vec<f32>>) -> Result<Buffer> {
         let [y] = self.linears(Input::Rows(x), [(matrix, bias)])?;
         Ok(y)
     }
@@ -578,7 +556,7 @@ impl Ops for CpuOps {
         &mut self,
         input: Input<'_, CpuOps>,
         matrices: [LinearRef<'_, CpuOps>; N],
-    ) -> Result<[Buffer; N], ModelError> {
+    ) -> Result<[Buffer; N]> {
         let matrices = self.observed(input, matrices)?;
         let is_file = |(matrix, _): &LinearRef<'_, CpuOps>| matches!(matrix, Matrix::File(_));
         let normed = if matrices.iter().any(is_file) {
@@ -652,7 +630,7 @@ impl Ops for CpuOps {
         input: Input<'_, CpuOps>,
         (matrix, bias): LinearRef<'_, CpuOps>,
         scale: f32,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let Some(weights) = plain(matrix) else {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.add(x, &y, scale);
@@ -666,7 +644,7 @@ impl Ops for CpuOps {
         input: Input<'_, CpuOps>,
         (matrix, bias): LinearRef<'_, CpuOps>,
         activation: Activation,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let (Some(weights), Some(of_kernel)) = (plain(matrix), in_epilogue(activation)) else {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.activate(y, activation);
@@ -683,7 +661,7 @@ impl Ops for CpuOps {
         gate: LinearRef<'_, CpuOps>,
         up: LinearRef<'_, CpuOps>,
         activation: Activation,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
         let together = in_epilogue(activation);
         let weights = match (plain(gate.0), plain(up.0), gate.1) {
@@ -702,12 +680,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn rotate(
-        &mut self,
-        mut x: Buffer,
-        angles: &Angles,
-        head_dim: usize,
-    ) -> Result<Buffer, ModelError> {
+    fn rotate(&mut self, mut x: Buffer, angles: &Angles, head_dim: usize) -> Result<Buffer> {
         let width = x.width().max(1);
         self.in_rows(&mut x, |at, rows| {
             for (row, x) in (at.start / width..).zip(rows.chunks_exact_mut(width)) {
@@ -725,7 +698,7 @@ impl Ops for CpuOps {
         angles: Option<&Angles>,
         value: &Buffer,
         _plan: &StepPlan,
-    ) -> Result<(), ModelError> {
+    ) -> Result<()> {
         let Some(slot_mapping) = &self.step.slots else {
             return Err(ModelError::Compute("a span has too few blocks".into()));
         };
@@ -754,7 +727,7 @@ impl Ops for CpuOps {
         sinks: Option<&Vec<f32>>,
         plan: &StepPlan,
         attention: &Attention,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(query.n_rows(), query.width());
         let queries = self.step.queries(plan, attention);
         let attention = kernels::Attention {
@@ -781,7 +754,7 @@ impl Ops for CpuOps {
         (kernel, bias): (&Vec<f32>, Option<&Vec<f32>>),
         silu: bool,
         plan: &StepPlan,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let conv = kernels::ShortConv {
             weights: kernel,
@@ -805,7 +778,7 @@ impl Ops for CpuOps {
         (alpha, beta): (&Buffer, &Buffer),
         rule: &DeltaRule<'_, CpuOps>,
         plan: &StepPlan,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let net = rule.net;
         let mut out = self.buffers.take(x.n_rows(), net.value_width());
         let rule = kernels::DeltaRule {
@@ -835,7 +808,7 @@ impl Ops for CpuOps {
         steps: &Buffer,
         scan: &SelectiveScan<'_, CpuOps>,
         plan: &StepPlan,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let config = scan.config;
         let mut out = self.buffers.take(x.n_rows(), config.width());
         let scan = kernels::SelectiveScan {
@@ -864,7 +837,7 @@ impl Ops for CpuOps {
         value: &Buffer,
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         if attention.slopes.is_none() {
             return self.attend_passing(query, (key, value), spans, attention);
         }
@@ -883,7 +856,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn activate(&mut self, mut x: Buffer, activation: Activation) -> Result<Buffer, ModelError> {
+    fn activate(&mut self, mut x: Buffer, activation: Activation) -> Result<Buffer> {
         let function: fn(&mut [f32]) = match activation {
             Activation::Gelu => kernels::gelu,
             Activation::ExactGelu => kernels::exact_gelu,
@@ -903,7 +876,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn clamp(&mut self, mut x: Buffer, [least, most]: [f32; 2]) -> Result<Buffer, ModelError> {
+    fn clamp(&mut self, mut x: Buffer, [least, most]: [f32; 2]) -> Result<Buffer> {
         self.in_rows(&mut x, |_, x| {
             for value in x {
                 // Bounds of a file may be no numbers, which `clamp` would panic at.
@@ -913,19 +886,14 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn tanh(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
+    fn tanh(&mut self, mut x: Buffer) -> Result<Buffer> {
         for value in x.values_mut() {
             *value = value.tanh();
         }
         Ok(x)
     }
 
-    fn gated(
-        &mut self,
-        mut gate: Buffer,
-        up: &Buffer,
-        activation: Activation,
-    ) -> Result<Buffer, ModelError> {
+    fn gated(&mut self, mut gate: Buffer, up: &Buffer, activation: Activation) -> Result<Buffer> {
         let up = up.values();
         self.in_rows(&mut gate, |at, gate| match activation {
             Activation::Silu => kernels::silu_mul(gate, &up[at]),
@@ -955,13 +923,13 @@ impl Ops for CpuOps {
         Ok(gate)
     }
 
-    fn add(&mut self, mut x: Buffer, y: &Buffer, scale: f32) -> Result<Buffer, ModelError> {
+    fn add(&mut self, mut x: Buffer, y: &Buffer, scale: f32) -> Result<Buffer> {
         let y = y.values();
         self.in_rows(&mut x, |at, x| kernels::add_scaled(x, &y[at], scale));
         Ok(x)
     }
 
-    fn scale_rows(&mut self, mut x: Buffer, factors: &[f32]) -> Result<Buffer, ModelError> {
+    fn scale_rows(&mut self, mut x: Buffer, factors: &[f32]) -> Result<Buffer> {
         for (row, factor) in factors.iter().enumerate() {
             for value in x.row_mut(row) {
                 *value *= factor;
@@ -970,7 +938,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn sigmoid_gate(&mut self, mut x: Buffer, gate: &Buffer) -> Result<Buffer, ModelError> {
+    fn sigmoid_gate(&mut self, mut x: Buffer, gate: &Buffer) -> Result<Buffer> {
         for (row, gate) in gate.values().iter().enumerate() {
             let factor = kernels::sigmoid(*gate);
             for value in x.row_mut(row) {
@@ -980,7 +948,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn scale_columns(&mut self, x: &Buffer, factors: &Vec<f32>) -> Result<Buffer, ModelError> {
+    fn scale_columns(&mut self, x: &Buffer, factors: &Vec<f32>) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let x = x.values();
         self.in_rows(&mut out, |at, out| {
@@ -997,7 +965,7 @@ impl Ops for CpuOps {
         parts: &[&Buffer],
         factors: &Buffer,
         first_factor: usize,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let (n_rows, width) = parts.first().map_or((0, 0), |x| (x.n_rows(), x.width()));
         let mut out = self.buffers.take(n_rows, width);
         self.in_rows(&mut out, |at, rows| {
@@ -1013,11 +981,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn stream_factors(
-        &mut self,
-        scores: &Buffer,
-        weights: &Vec<f32>,
-    ) -> Result<Buffer, ModelError> {
+    fn stream_factors(&mut self, scores: &Buffer, weights: &Vec<f32>) -> Result<Buffer> {
         let (n_rows, n_scores) = (scores.n_rows(), scores.width());
         let weights = weights.chunks_exact(n_scores + 1);
         let mut out = self.buffers.take(n_rows, weights.len());
@@ -1031,7 +995,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn length_ratios(&mut self, x: &Buffer, like: &Buffer) -> Result<Buffer, ModelError> {
+    fn length_ratios(&mut self, x: &Buffer, like: &Buffer) -> Result<Buffer> {
         let length = |row: &[f32]| {
             let squares = row.iter().map(|x| f64::from(*x) * f64::from(*x));
             squares.sum::<f64>().sqrt()
@@ -1044,7 +1008,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn peaks(&mut self, mut x: Buffer, deviations: f32) -> Result<Buffer, ModelError> {
+    fn peaks(&mut self, mut x: Buffer, deviations: f32) -> Result<Buffer> {
         let width = x.width().max(1);
         self.in_rows(&mut x, |_, rows| {
             for row in rows.chunks_exact_mut(width) {
@@ -1061,18 +1025,18 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Buffer, ModelError> {
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Buffer> {
         let x = self.buffers.take(values.len() / width.max(1), width);
         self.scatter_rows(x, 0, values)
     }
 
-    fn zeros(&mut self, like: &Buffer) -> Result<Buffer, ModelError> {
+    fn zeros(&mut self, like: &Buffer) -> Result<Buffer> {
         let mut x = self.buffers.take(like.n_rows(), like.width());
         x.values_mut().fill(0.0);
         Ok(x)
     }
 
-    fn columns(&mut self, x: &Buffer, first: usize, n: usize) -> Result<Buffer, ModelError> {
+    fn columns(&mut self, x: &Buffer, first: usize, n: usize) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), n);
         for row in 0..x.n_rows() {
             let from = x.row(row).get(first..first + n);
@@ -1083,11 +1047,11 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
+    fn join(&mut self, parts: &[Buffer]) -> Result<Buffer> {
         self.join_rows(&parts.iter().collect::<Vec<_>>())
     }
 
-    fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
+    fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer> {
         let mut out = self.buffers.take(rows.len(), x.width());
         for (to, from) in rows.iter().enumerate() {
             out.row_mut(to).copy_from_slice(x.row(*from as usize));
@@ -1095,24 +1059,14 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn add_to_rows(
-        &mut self,
-        mut x: Buffer,
-        rows: &[u32],
-        y: &Buffer,
-    ) -> Result<Buffer, ModelError> {
+    fn add_to_rows(&mut self, mut x: Buffer, rows: &[u32], y: &Buffer) -> Result<Buffer> {
         for (from, to) in rows.iter().enumerate() {
             kernels::add_scaled(x.row_mut(*to as usize), y.row(from), 1.0);
         }
         Ok(x)
     }
 
-    fn mixture(
-        &mut self,
-        _x: &Buffer,
-        _scores: &Buffer,
-        experts: &Infallible,
-    ) -> Result<Buffer, ModelError> {
+    fn mixture(&mut self, _x: &Buffer, _scores: &Buffer, experts: &Infallible) -> Result<Buffer> {
         match *experts {}
     }
 
@@ -1120,7 +1074,7 @@ impl Ops for CpuOps {
         x.n_rows()
     }
 
-    fn read(&mut self, x: &Buffer, out: &mut [f32]) -> Result<(), ModelError> {
+    fn read(&mut self, x: &Buffer, out: &mut [f32]) -> Result<()> {
         if x.values().len() != out.len() {
             return Err(ModelError::Compute("a result has the wrong size".into()));
         }
