@@ -418,16 +418,7 @@ fn attention<O: Ops>(
         let attended = ops.attend_bidirectional(&query, &key, &value, &spans, &attention)?;
         return Ok(Some(attended));
     }
-    let attention = Attention {
-        n_heads: config.n_heads,
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
-        scale: arch.attention_scale,
-        softcap: arch.attention_softcap,
-        window: config.window,
-        chunk: config.chunk,
-        causal: !config.whole_images,
-    };
+    let attention = Attention::of(arch, config);
     let sinks = weights.sinks.as_ref();
     let mut attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
     if let Some(gate) = gate {
@@ -494,16 +485,7 @@ fn latent<O: Ops>(
     if let Some(factors) = &rotations.temperatures {
         query = ops.scale_rows(query, factors)?;
     }
-    let attention = Attention {
-        n_heads: config.n_heads,
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
-        scale: arch.attention_scale,
-        softcap: arch.attention_softcap,
-        window: config.window,
-        chunk: config.chunk,
-        causal: !config.whole_images,
-    };
+    let attention = Attention::of(arch, config);
     let summed = ops.attend(config.kv_layer, &query, None, plan, &attention)?;
     let mut parts = Vec::with_capacity(config.n_heads);
     for (head, matrix) in weights.values.iter().enumerate() {
