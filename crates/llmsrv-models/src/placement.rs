@@ -9,7 +9,7 @@ use llmsrv_engine::{LoadError, ModelError, Offload, PlacedBytes, Plan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
     LARGEST_HEAD, LARGEST_STATE_HEAD, MIXTURE_ROWS, experts_bytes, kept_bytes, matrix_bytes,
-    pieces, vector_bytes,
+    part_bytes, pieces, vector_bytes,
 };
 use llmsrv_kernels::PagedKv;
 
@@ -61,6 +61,8 @@ pub(crate) enum Config<'a> {
 struct Needs {
     /// Heads and elements of a head of what it stores.
     kv: Option<(usize, usize)>,
+    /// Heads and elements of a head of what attends to what is stored.
+    query: Option<(usize, usize)>,
     /// Elements of its part of a recurrent state.
     state_len: usize,
     /// Hidden elements of its widest network.
@@ -116,6 +118,8 @@ impl Config<'_> {
                 let needs = layers.map(|layer| Needs {
                     kv: (layer.stores_kv && !arch.bidirectional)
                         .then_some((layer.n_kv_heads, layer.head_dim)),
+                    query: (layer.mixer.attends() && !arch.bidirectional)
+                        .then_some((layer.n_heads, layer.head_dim)),
                     state_len: layer.mixer.state_len(),
                     hidden: layer.feed_forward.hidden(),
                     heads: layer.mixer_width(),
@@ -130,6 +134,7 @@ impl Config<'_> {
             Config::Encoder(config) => {
                 let needs = (0..config.n_layers).map(|idx| Needs {
                     kv: None,
+                    query: None,
                     state_len: 0,
                     hidden: config.hidden,
                     heads: config.width,
@@ -557,7 +562,11 @@ impl Measured {
             Some(2 * rows(pairs, hidden) + 2 * rows(pairs, outer))
         });
         let mixture = mixtures.max().unwrap_or(0);
-        2 * (3 * hidden + 6 * heads + 8 * stream + streams + inputs + logits + mixture)
+        let parts = layers.iter().filter_map(|layer| layer.query);
+        let parts = parts.map(|(n, dim)| part_bytes(n, dim, self.context_length));
+        let parts = parts.max().filter(|bytes| *bytes > 0);
+        let parts = parts.map_or(0, u64::next_power_of_two);
+        2 * (3 * hidden + 6 * heads + 8 * stream + streams + inputs + logits + mixture + parts)
     }
 }
 

@@ -301,6 +301,52 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
     }
 }
 
+/// What workgroups that share a long context keep for each other is planned, too: a model of one head has most of it.
+#[test]
+fn long_contexts_find_the_room_that_was_planned() {
+    let case = Case {
+        name: "long_context",
+        keys: &[("context_length", tiny::Key::U(4096))],
+        parts: Parts {
+            n_layers: 1,
+            n_heads: 1,
+            n_kv_heads: 1,
+            head_dim: 64,
+            ..CASES[0].parts
+        },
+        ..CASES[0]
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = case.write(folder.path());
+    let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
+    assert_eq!(plan.context_length, 4096);
+    let options = LoadOptions {
+        gpu: GpuOptions {
+            limit_bytes: Some(plan.needed(4096).gpu(0)),
+            ..SOFTWARE
+        },
+        ..on_gpu(last(plan.n_layers))
+    };
+    let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+    model.reserve_blocks(128).unwrap();
+    let blocks: Vec<BlockId> = (0..128).map(BlockId).collect();
+    let tokens: Vec<u32> = (0..4096).map(|i| i * 7 % 90).collect();
+    let mut logits = vec![0.0; model.spec().vocab_size];
+    let mut start = 0;
+    // As many rows as workgroups still share the context of, then fewer.
+    while start < tokens.len() {
+        let n = (tokens.len() - start).min(511);
+        let step = tiny::plan(&tokens[start..start + n], start, &blocks, false);
+        model.forward(&step, &mut logits).unwrap();
+        start += n;
+    }
+    for n in [200, 30, 1] {
+        let start = tokens.len() - n;
+        let step = tiny::plan(&tokens[start..], start, &blocks, false);
+        model.forward(&step, &mut logits).unwrap();
+    }
+}
+
 /// The limit is met to the byte: with one less, one layer less is on the GPU.
 #[test]
 fn as_many_layers_as_fit_are_on_the_gpu() {
@@ -367,6 +413,23 @@ fn batches_and_pieces_change_no_bit() {
     for dtype in TYPES {
         let mut model = load_on(&wide(dtype), "auto", "vulkan");
         check_model(dtype.name(), &mut *model, &[20, 9, 1], &[1, 9, 3]);
+    }
+}
+
+/// Contexts so long that workgroups share what a row sees, and steps of so many rows that they do not.
+#[test]
+fn long_contexts_change_no_bit() {
+    let mut seen = BTreeSet::new();
+    let cases = computed()
+        .filter(|case| KINDS.contains(&case.architecture) && seen.insert(case.architecture));
+    for case in cases {
+        let mut model = load_on(case, "auto", "vulkan");
+        check_model(case.name, &mut *model, &[500, 1], &[290, 1, 3, 40]);
+    }
+    assert_eq!(seen.len(), KINDS.len(), "{seen:?}");
+    for case in [wide(TensorType::F16), wide_latent(TensorType::F16)] {
+        let mut model = load_on(&case, "q8_0", "vulkan");
+        check_model(case.name, &mut *model, &[500, 1], &[290, 1, 3, 40]);
     }
 }
 
