@@ -347,6 +347,54 @@ fn long_contexts_find_the_room_that_was_planned() {
     }
 }
 
+/// A plan says why a part of a model is computed by the CPU.
+#[test]
+fn what_is_on_the_cpu_has_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = wide(TensorType::Q8_0).write(folder.path());
+    let reasons = |path: &Path, offload: Offload, free: u64| {
+        let plan = llmsrv_models::plan(path, &on_gpu(offload), &[free], &|trained| trained);
+        let plan = plan.unwrap();
+        (plan.gpu_layers.iter().sum::<usize>(), plan.on_cpu)
+    };
+    let needed = |n| plan(&path, &on_gpu(last(n))).unwrap().needed(512).gpu(0);
+    let n_layers = plan(&path, &on_gpu(last(1))).unwrap().n_layers;
+    let (all, some) = (needed(n_layers), needed(2));
+    assert_eq!(reasons(&path, Offload::default(), all), (n_layers, vec![]));
+    let memory = format!(
+        "2 of {n_layers} layers fit: all need {all} bytes of GPU memory, of which models may take {some}"
+    );
+    assert_eq!(reasons(&path, Offload::default(), some), (2, vec![memory]));
+    let asked = format!("num_gpu is 1, of {n_layers} layers");
+    assert_eq!(reasons(&path, last(1), all), (1, vec![asked]));
+    let experts = Offload {
+        n_cpu_moe: 1,
+        ..Offload::default()
+    };
+    let expected = (n_layers, vec!["num_cpu_moe is 1".to_owned()]);
+    assert_eq!(reasons(&path, experts, all), expected);
+
+    // The first layer has weights for which there is no kernel.
+    let mut file = wide(TensorType::Q8_0).file();
+    let others = wide(TensorType::Q8_K).file().tensors;
+    for (tensor, other) in file.tensors.iter_mut().zip(others) {
+        if tensor.name.starts_with("blk.0.") {
+            *tensor = other;
+        }
+    }
+    std::fs::write(&path, file.bytes()).unwrap();
+    let (n, told) = reasons(&path, Offload::default(), all);
+    assert_eq!(n, n_layers - 1);
+    let [reason] = &told[..] else {
+        panic!("{told:?}")
+    };
+    let expected = "is of type Q8_K, for which there is no kernel for GPUs (1 layer)";
+    assert!(
+        reason.starts_with("tensor blk.0.") && reason.ends_with(expected),
+        "{reason}"
+    );
+}
+
 /// The limit is met to the byte: with one less, one layer less is on the GPU.
 #[test]
 fn as_many_layers_as_fit_are_on_the_gpu() {
