@@ -45,6 +45,14 @@ pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
         &["NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL"],
         &rows,
     ))?;
+    for model in loaded.models {
+        if let Some(why) = model.on_cpu {
+            term::note(format!(
+                "{} is in part computed on the CPU: {why}",
+                model.name
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -62,6 +70,7 @@ struct Model {
     digest: String,
     size: u64,
     size_vram: u64,
+    on_cpu: Option<String>,
     npu: bool,
     context_length: u64,
     expires_at: String,

@@ -190,8 +190,10 @@ impl State {
             return self.with_log(&rows);
         }
         rows.push(("Models", names(&answers.models)));
-        let loaded = answers.loaded["models"].as_array().into_iter().flatten();
-        let loaded: Vec<String> = loaded
+        let models = answers.loaded["models"].as_array();
+        let models = models.map_or(&[][..], Vec::as_slice);
+        let loaded: Vec<String> = models
+            .iter()
             .map(|model| {
                 let name = model["name"].as_str().unwrap_or_default();
                 let size = model["size"].as_u64().unwrap_or(0);
@@ -207,12 +209,20 @@ impl State {
             })
             .collect();
         let none = || "nothing".to_owned();
+        let on_cpu = models.iter().filter_map(|model| {
+            let (name, why) = (model["name"].as_str()?, model["on_cpu"].as_str()?);
+            Some(format!("{name}: {why}"))
+        });
+        let on_cpu: Vec<String> = on_cpu.collect();
         let loaded = if loaded.is_empty() {
             none()
         } else {
             loaded.join(", ")
         };
         rows.push(("Loaded", loaded));
+        if !on_cpu.is_empty() {
+            rows.push(("On CPU", on_cpu.join("; ")));
+        }
         if let Some(waiting @ 1..) = answers.loaded["queue"].as_u64() {
             rows.push(("Waiting", format!("{waiting} requests")));
         }

@@ -60,6 +60,7 @@ async fn the_built_in_model_says_the_same_on_a_gpu() {
     let model = &running["models"][0];
     assert!(model["size_vram"].as_u64().unwrap() > 0);
     assert_eq!(model["size_vram"], model["size"]);
+    assert_eq!(model.get("on_cpu"), None, "{model}");
     let listed = on_gpu
         .command()
         .env("LLMSRV_HOST", gpu.host())
@@ -70,6 +71,7 @@ async fn the_built_in_model_says_the_same_on_a_gpu() {
     assert!(listed.contains("100% GPU"), "{listed}");
     let running: Value = cpu.get("/api/ps").await.ok();
     assert_eq!(running["models"][0]["size_vram"], 0);
+    assert_eq!(running["models"][0].get("on_cpu"), None, "{running}");
 }
 
 /// The vectors that both APIs answer for some texts.
@@ -195,11 +197,21 @@ async fn a_model_larger_than_the_gpu_is_split() {
     assert!(number("layers") > 3, "{model}");
     assert!(0 < number("size_vram") && number("size_vram") < number("size"));
     both.wait_for_log(&format!("offloaded 3/{} layers to GPU", model["layers"]), 1);
+    let all = memory_for(&plan(None));
+    let why = format!(
+        "3 of {} layers fit: all need {all} bytes of GPU memory, of which models may take {limit}",
+        model["layers"]
+    );
+    assert_eq!(model["on_cpu"], why.as_str());
+    both.wait_for_log(&format!("on_cpu={why:?}"), 1);
     for command in ["ps", "status"] {
         let mut shown = on_both.command();
         let shown = shown.env("LLMSRV_HOST", both.host()).arg(command);
-        let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+        let output = shown.output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
         assert!(shown.contains("% CPU/GPU"), "{shown}");
+        let told = String::from_utf8(output.stderr).unwrap() + &shown;
+        assert!(told.contains(&why), "{told}");
     }
     let metrics = both.get("/metrics").await.text;
     let gauge = |name: &str| -> f64 {
@@ -259,6 +271,8 @@ async fn requests_and_models_say_how_many_layers_are_on_the_gpu() {
         let loaded = &running["models"][0];
         assert_eq!(loaded["gpu_layers"], expected, "{running}");
         assert_eq!(loaded["size_vram"] == 0, expected == 0, "{running}");
+        let why = loaded["on_cpu"].as_str().unwrap();
+        assert!(why.starts_with(&format!("num_gpu is {expected}")), "{why}");
         assert_eq!(workers(server.pid()).is_empty(), expected == 0);
         server
             .post("/api/generate", &json!({"model": model, "keep_alive": 0}))

@@ -58,6 +58,8 @@ pub struct Plan {
     pub block_size: usize,
     /// Positions the model was trained for.
     pub context_length: usize,
+    /// Why the CPU computes a part of it, one line for each kind of reason.
+    pub on_cpu: Vec<String>,
 }
 
 impl Offload {

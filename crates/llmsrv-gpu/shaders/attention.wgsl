@@ -5,12 +5,13 @@
 // and values are rows of the step, and the third word is the first row of the sequence. `angles` has cosines and then
 // sines, [rows][pairs] each.
 //
-// tests/it/spirv.rs compiles `attend_KEPT` once for each way of keeping keys and values, with its name for KEPT.
+// tests/it/spirv.rs compiles `attend_KEPT` and `attend_part_KEPT` once for each way of keeping keys and values, with its
+// name for KEPT.
 
 struct Params {
     n_rows: u32, n_heads: u32, n_kv_heads: u32, head_dim: u32,
     n_pairs: u32, flags: u32, window: u32, block: u32,
-    scale: f32, softcap: f32,
+    scale: f32, softcap: f32, n_parts: u32,
 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
@@ -19,6 +20,7 @@ var<immediate> p: Params;
 @group(0) @binding(1) var<storage, read> sinks: array<f32>;
 @group(0) @binding(2) var<storage, read> query: array<f32>;
 @group(0) @binding(2) var<storage, read> new_keys: array<f32>;
+@group(0) @binding(2) var<storage, read> parts: array<f32>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read> keys: array<u32>;
 @group(0) @binding(4) var<storage, read> new_values: array<f32>;
@@ -183,6 +185,8 @@ fn store_q8_0(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
 }
 
 const LANES = 64u;
+// Positions of a part.
+const PART = 256u;
 const NOTHING = -3.4e38;
 var<workgroup> own: array<vec2<f32>, 320>;
 var<workgroup> sum: array<vec2<f32>, 320>;
@@ -190,40 +194,52 @@ var<workgroup> scores: array<f32, LANES>;
 var<workgroup> shares: array<f32, LANES>;
 var<workgroup> slots: array<u32, LANES>;
 
-// One query head of one row. Positions are taken in segments of 64 that begin at multiples of 64, ascending, so the
-// order of all sums depends on the row's own position alone.
-@compute @workgroup_size(64)
-fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let head = g.x;
-    let row = g.y;
+// The first position that a row sees, and the end of those.
+fn seen_by(row: u32) -> vec2<u32> {
     let position = step[row * 4u];
     var end = step[row * 4u + 1u];
     if (p.flags & CAUSAL) != 0u { end = min(end, position + 1u); }
-    let table = step[row * 4u + 2u];
-    let pairs = p.head_dim / 2u;
-    let words = KEPT_words();
-    let kv_head = head / (p.n_heads / p.n_kv_heads) * pairs;
-    let base = (row * p.n_heads + head) * p.head_dim;
-    for (var i = lane; i < pairs; i += LANES) {
-        own[i] = vec2<f32>(query[base + 2u * i], query[base + 2u * i + 1u]);
-        sum[i] = vec2<f32>();
-    }
-    var most = NOTHING;
-    var total = 0.0;
-    if (p.flags & SINKS) != 0u {
-        most = sinks[head];
-        total = 1.0;
-    }
     var first = 0u;
     if p.window != 0u && position + 1u > p.window { first = position + 1u - p.window; }
     if (p.flags & CHUNKS) != 0u { first = position - position % p.window; }
     if (p.flags & BOTH_SIDES) != 0u { end = min(end, position + p.window); }
+    return vec2<u32>(first, end);
+}
+
+// The first part that a row sees something of, and the end of those.
+fn parts_of(seen: vec2<u32>) -> vec2<u32> {
+    let first = seen.x / PART;
+    return vec2<u32>(first, max((seen.y + PART - 1u) / PART, first + 1u));
+}
+
+// What takes part in the softmax before all positions: the highest score, and the sum of what scores count.
+fn before_all(head: u32) -> vec2<f32> {
+    if (p.flags & SINKS) != 0u { return vec2<f32>(sinks[head], 1.0); }
+    return vec2<f32>(NOTHING, 0.0);
+}
+
+// Positions are taken in segments of 64, ascending, and four of these that begin at a multiple of 256 are a part. Each
+// part is summed by itself: `sum` then has its values, what is returned are its highest score and the sum of what its
+// scores count. Parts are joined in ascending order. So the order of all sums depends on the row's own position alone,
+// whether one workgroup goes through all parts (`attend`) or each takes one (`attend_part`, then `join_parts`).
+fn sum_part_KEPT(row: u32, head: u32, part: u32, seen: vec2<u32>, lane: u32) -> vec2<f32> {
+    let position = step[row * 4u];
+    let table = step[row * 4u + 2u];
+    let pairs = p.head_dim / 2u;
+    let words = KEPT_words();
+    let kv_head = head / (p.n_heads / p.n_kv_heads) * pairs;
+    let first = max(seen.x, part * PART);
+    let end = min(seen.y, (part + 1u) * PART);
+    for (var i = lane; i < pairs; i += LANES) { sum[i] = vec2<f32>(); }
+    var most = NOTHING;
+    var total = 0.0;
     for (var segment = first / LANES * LANES; segment < end; segment += LANES) {
         workgroupBarrier();
         let at = segment + lane;
+        let is_seen = at < end && at >= first;
         var score = NOTHING;
         var slot = 0u;
-        if at < end && at >= first {
+        if is_seen {
             slot = table + at;
             if p.block != 0u { slot = step[table + at / p.block] * p.block + at % p.block; }
             slot = slot * words;
@@ -242,7 +258,6 @@ fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_in
         workgroupBarrier();
         var higher = most;
         for (var i = 0u; i < LANES; i++) { higher = max(higher, scores[i]); }
-        let is_seen = at < end && at >= first;
         shares[lane] = select(0.0, exponential(score - higher), is_seen);
         workgroupBarrier();
         let fade = exponential(most - higher);
@@ -258,8 +273,113 @@ fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_in
             sum[i] = here;
         }
     }
-    for (var i = lane; i < pairs; i += LANES) {
-        out[base + 2u * i] = sum[i].x / total;
-        out[base + 2u * i + 1u] = sum[i].y / total;
+    return vec2<f32>(most, total);
+}
+
+// Takes one query head of one row.
+fn take_query(row: u32, head: u32, lane: u32) {
+    let base = (row * p.n_heads + head) * p.head_dim;
+    for (var i = lane; i < p.head_dim / 2u; i += LANES) {
+        own[i] = vec2<f32>(query[base + 2u * i], query[base + 2u * i + 1u]);
+    }
+}
+
+// All parts of a head of a row. What is joined so far is where the result will be: an element is of one lane alone.
+@compute @workgroup_size(64)
+fn attend_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let head = g.x;
+    let row = g.y;
+    take_query(row, head, lane);
+    let seen = seen_by(row);
+    let of_row = parts_of(seen);
+    let base = (row * p.n_heads + head) * p.head_dim;
+    var all = before_all(head);
+    for (var part = of_row.x; part < of_row.y; part++) {
+        let found = sum_part_KEPT(row, head, part, seen, lane);
+        let higher = max(all.x, found.x);
+        let fade = exponential(all.x - higher);
+        let gain = exponential(found.x - higher);
+        all = vec2<f32>(higher, all.y * fade + found.y * gain);
+        for (var i = lane; i < p.head_dim / 2u; i += LANES) {
+            let at = base + 2u * i;
+            var here = vec2<f32>();
+            if part > of_row.x { here = vec2<f32>(out[at], out[at + 1u]); }
+            here = here * fade + sum[i] * gain;
+            if part + 1u == of_row.y { here = here / all.y; }
+            out[at] = here.x;
+            out[at + 1u] = here.y;
+        }
+    }
+}
+
+// One part of a head of a row: its values, then its highest score and the sum of what its scores count. `out` has
+// [rows][heads][p.n_parts] of them, of each row from the first one that it sees on.
+@compute @workgroup_size(64)
+fn attend_part_KEPT(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let head = g.x;
+    let row = g.y;
+    let seen = seen_by(row);
+    let of_row = parts_of(seen);
+    let part = of_row.x + g.z;
+    if part >= of_row.y { return; }
+    take_query(row, head, lane);
+    let found = sum_part_KEPT(row, head, part, seen, lane);
+    let base = ((row * p.n_heads + head) * p.n_parts + g.z) * (p.head_dim + 2u);
+    for (var i = lane; i < p.head_dim / 2u; i += LANES) {
+        out[base + 2u * i] = sum[i].x;
+        out[base + 2u * i + 1u] = sum[i].y;
+    }
+    if lane == 0u {
+        out[base + p.head_dim] = found.x;
+        out[base + p.head_dim + 1u] = found.y;
+    }
+}
+
+var<workgroup> totals: array<f32, LANES>;
+var<workgroup> fades: array<f32, LANES>;
+var<workgroup> gains: array<f32, LANES>;
+
+// Joins the parts of a head of a row, 64 at a time.
+@compute @workgroup_size(64)
+fn join_parts(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let head = g.x;
+    let row = g.y;
+    let of_row = parts_of(seen_by(row));
+    let n_parts = of_row.y - of_row.x;
+    let words = p.head_dim + 2u;
+    let base = (row * p.n_heads + head) * p.n_parts * words;
+    for (var i = lane; i < p.head_dim / 2u; i += LANES) { sum[i] = vec2<f32>(); }
+    var all = before_all(head);
+    for (var first = 0u; first < n_parts; first += LANES) {
+        let n = min(LANES, n_parts - first);
+        workgroupBarrier();
+        if lane < n {
+            let at = base + (first + lane) * words + p.head_dim;
+            scores[lane] = parts[at];
+            totals[lane] = parts[at + 1u];
+        }
+        workgroupBarrier();
+        var before = all.x;
+        for (var j = 0u; j < lane; j++) { before = max(before, scores[j]); }
+        let higher = max(before, scores[lane]);
+        fades[lane] = exponential(before - higher);
+        gains[lane] = exponential(scores[lane] - higher);
+        workgroupBarrier();
+        for (var j = 0u; j < n; j++) {
+            all = vec2<f32>(max(all.x, scores[j]), all.y * fades[j] + totals[j] * gains[j]);
+        }
+        for (var i = lane; i < p.head_dim / 2u; i += LANES) {
+            var here = sum[i];
+            for (var j = 0u; j < n; j++) {
+                let at = base + (first + j) * words + 2u * i;
+                here = here * fades[j] + vec2<f32>(parts[at], parts[at + 1u]) * gains[j];
+            }
+            sum[i] = here;
+        }
+    }
+    let result = (row * p.n_heads + head) * p.head_dim;
+    for (var i = lane; i < p.head_dim / 2u; i += LANES) {
+        out[result + 2u * i] = sum[i].x / all.y;
+        out[result + 2u * i + 1u] = sum[i].y / all.y;
     }
 }

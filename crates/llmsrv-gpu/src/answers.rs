@@ -8,8 +8,7 @@ use llmsrv_gguf::TensorType;
 
 use crate::{
     Angles, Attention, DeltaRule, Error, Expert, Function, Gating, Gpu, Pairs, Routing,
-    SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Tensor, gpu::kernels_of,
-    spirv::PACKED,
+    SelectiveScan, ShortConv, States, StepRow, Stretch, Tensor, gpu::kernels_of, spirv::PACKED,
 };
 
 /// Returns the codebook of a type, as [`Gpu::matrix`] takes it.
@@ -142,12 +141,16 @@ const CASES: &[(&str, f32, Compute)] = &[
         });
         turned.into_iter().collect()
     }),
-    ("store_f16, attend_f16", ROUNDED, |gpu| {
-        attended(gpu, TensorType::F16)
-    }),
-    ("store_q8_0, attend_q8_0", ROUNDED, |gpu| {
-        attended(gpu, TensorType::Q8_0)
-    }),
+    (
+        "store_f16, attend_f16, attend_part_f16, join_parts",
+        ROUNDED,
+        |gpu| attended(gpu, TensorType::F16),
+    ),
+    (
+        "store_q8_0, attend_q8_0, attend_part_q8_0, join_parts",
+        ROUNDED,
+        |gpu| attended(gpu, TensorType::Q8_0),
+    ),
     ("attend_f32", CLOSE, |gpu| {
         let step = gpu.whole_step(&[70, 3])?;
         let query = rows(gpu, 1, 73, WIDTH)?;
@@ -419,19 +422,21 @@ fn mixture(gpu: &mut Gpu, routing: Routing, n_rows: usize) -> Result<Tensor, Err
     gpu.mixture(&x, &scores, &made)
 }
 
-/// Stores two sequences in a cache and attends from the last position of each.
+/// Stores sequences in a cache and attends from the last positions: of two short ones, of a long one by workgroups that
+/// share its positions, and of all rows, which are so many that each has one workgroup for all that it sees.
 fn attended(gpu: &mut Gpu, dtype: TensorType) -> Result<Vec<Tensor>, Error> {
     let mut cache = gpu.cache(32, &[KV_WIDTH], dtype)?;
-    gpu.reserve(&mut cache, 4)?;
-    let tables = [vec![2, 0, 3], vec![1]];
+    gpu.reserve(&mut cache, 14)?;
+    let tables = [vec![2, 0, 3], vec![1], (4..14).rev().collect()];
     let row = |sequence, position| StepRow {
         position,
         end: position + 1,
         sequence,
     };
-    let all: Vec<StepRow> = (0..70)
-        .map(|at| row(0, at))
-        .chain((0..3).map(|at| row(1, at)))
+    let rows_of = |sequence, len| (0..len).map(move |at| row(sequence, at));
+    let all: Vec<StepRow> = rows_of(0, 70)
+        .chain(rows_of(1, 3))
+        .chain(rows_of(2, 300))
         .collect();
     let step = gpu.step(&cache, &all, &tables)?;
     let mut query = rows(gpu, 1, all.len(), WIDTH)?;
@@ -443,9 +448,6 @@ fn attended(gpu: &mut Gpu, dtype: TensorType) -> Result<Vec<Tensor>, Error> {
     let turned = Some(&mut query);
     let to = (&cache, 0);
     gpu.store(to, (&kv.0, &kv.1), turned, Some(&angles), &step, &SHAPE)?;
-    let last = [69, 72];
-    let query = gpu.gather_rows(&query, &last)?;
-    let step = gpu.step(&cache, &[row(0, 69), row(1, 2)], &tables)?;
     let sinks = gpu.vector(&[0.5, -1.0])?;
     let bounded = Attention {
         window: Some(40),
@@ -456,12 +458,23 @@ fn attended(gpu: &mut Gpu, dtype: TensorType) -> Result<Vec<Tensor>, Error> {
         chunk: Some(50),
         ..SHAPE
     };
-    let mut attend = |step: &Step, sinks, shape| gpu.attend(&cache, 0, &query, sinks, step, shape);
-    Ok(vec![
-        attend(&step, None, &SHAPE)?,
-        attend(&step, Some(&sinks), &bounded)?,
-        attend(&step, None, &within)?,
-    ])
+    let near = [row(0, 69), row(1, 2)];
+    let far = [row(2, 299), row(2, 257)];
+    let mut results = Vec::new();
+    for (rows, places) in [(near, [69, 72]), (far, [372, 330])] {
+        let query = gpu.gather_rows(&query, &places)?;
+        let step = gpu.step(&cache, &rows, &tables)?;
+        for (sinks, shape) in [
+            (None, SHAPE),
+            (Some(&sinks), bounded),
+            (Some(&sinks), within),
+        ] {
+            results.push(gpu.attend(&cache, 0, &query, sinks, &step, &shape)?);
+        }
+    }
+    let of_all = gpu.attend(&cache, 0, &query, Some(&sinks), &step, &SHAPE)?;
+    results.push(gpu.gather_rows(&of_all, &[69, 330, 372])?);
+    Ok(results)
 }
 
 /// States of two sequences in one layer, all zeros.

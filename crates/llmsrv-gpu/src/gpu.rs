@@ -19,7 +19,9 @@ use crate::{
     device::{Choice, Device},
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
-pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
+pub use attention::{
+    Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes, part_bytes,
+};
 pub use experts::{Expert, Experts, Gating, MIXTURE_ROWS, Routing, experts_bytes};
 pub use probe::Probe;
 pub use rows::Function;

@@ -26,7 +26,7 @@ pub use gpu::{
     Angles, Attention, Cache, DeltaRule, Expert, Experts, Function, Gating, Gpu, LARGEST_HEAD,
     LARGEST_STATE_HEAD, MIXTURE_ROWS, Matrix, Pairs, Probe, Round, Routing, SelectiveScan,
     ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor, Vector, experts_bytes,
-    kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
+    kept_bytes, matrix_bytes, part_bytes, pieces, supports, vector_bytes,
 };
 pub use memory::pieces_taken;
 pub use recorder::{Access, BufferId, Counts, Modules, Recorder, Region, Work, counts};

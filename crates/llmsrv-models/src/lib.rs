@@ -482,8 +482,11 @@ fn split(
         }
     }
     let placement = measured.placement(&plan.split, options.offload.n_cpu_moe);
-    for reason in measured.reasons(&placement, &plan.split) {
-        info!(reason, "on the CPU");
+    // Where the layers were shared out before, who did so knows why.
+    if options.offload.split.is_none() {
+        for reason in &plan.on_cpu {
+            info!(reason, "on the CPU");
+        }
     }
     info!(
         "offloaded {}/{} layers to GPU",

@@ -3,13 +3,13 @@
 //! Before anything is loaded the loader runs once over [`Sizes`], which takes weights as a device does and keeps their
 //! sizes alone. So what is known before is what is there afterwards.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use llmsrv_engine::{LoadError, ModelError, Offload, PlacedBytes, Plan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
     LARGEST_HEAD, LARGEST_STATE_HEAD, MIXTURE_ROWS, experts_bytes, kept_bytes, matrix_bytes,
-    pieces, vector_bytes,
+    part_bytes, pieces, vector_bytes,
 };
 use llmsrv_kernels::PagedKv;
 
@@ -61,6 +61,8 @@ pub(crate) enum Config<'a> {
 struct Needs {
     /// Heads and elements of a head of what it stores.
     kv: Option<(usize, usize)>,
+    /// Heads and elements of a head of what attends to what is stored.
+    query: Option<(usize, usize)>,
     /// Elements of its part of a recurrent state.
     state_len: usize,
     /// Hidden elements of its widest network.
@@ -116,6 +118,8 @@ impl Config<'_> {
                 let needs = layers.map(|layer| Needs {
                     kv: (layer.stores_kv && !arch.bidirectional)
                         .then_some((layer.n_kv_heads, layer.head_dim)),
+                    query: (layer.mixer.attends() && !arch.bidirectional)
+                        .then_some((layer.n_heads, layer.head_dim)),
                     state_len: layer.mixer.state_len(),
                     hidden: layer.feed_forward.hidden(),
                     heads: layer.mixer_width(),
@@ -130,6 +134,7 @@ impl Config<'_> {
             Config::Encoder(config) => {
                 let needs = (0..config.n_layers).map(|idx| Needs {
                     kv: None,
+                    query: None,
                     state_len: 0,
                     hidden: config.hidden,
                     heads: config.width,
@@ -375,30 +380,36 @@ impl Measured {
     }
 
     /// Returns why parts that were meant for GPUs stay with the CPU: one line for each kind of reason.
-    pub(crate) fn reasons(&self, placement: &Placement, split: &[usize]) -> Vec<String> {
+    fn reasons(&self, placement: &Placement, split: &[usize]) -> Vec<String> {
         let first = self.n_layers().saturating_sub(split.iter().sum());
-        let meant = |part: &Part| match part {
-            Part::Layer(layer) | Part::Experts(layer) => *layer >= first,
-            Part::Output => true,
-            Part::Input => false,
+        let layer_of = |part: &Part| match part {
+            Part::Layer(layer) | Part::Experts(layer) => Some(*layer),
+            Part::Output => Some(self.layers.len()),
+            Part::Input => None,
         };
-        let refused = self.sizes.refused.iter().filter(|(part, _)| meant(part));
+        let refused = self.sizes.refused.iter();
         let refused = refused.filter(|(part, _)| placement.of(*part) == At::Host);
-        let mut reasons: Vec<(String, usize)> = Vec::new();
-        for (_, reason) in refused {
+        let refused = refused.filter_map(|(part, reason)| Some((layer_of(part)?, reason)));
+        let mut reasons: Vec<(String, BTreeSet<usize>)> = Vec::new();
+        for (layer, reason) in refused.filter(|(layer, _)| *layer >= first) {
             // The first tensor stands for those of other layers.
-            let same = |(other, _): &&mut (String, usize)| {
+            let same = |(other, _): &&mut (String, BTreeSet<usize>)| {
                 let kind = |text: &str| text.split_once(" is ").map(|(_, kind)| kind.to_owned());
                 other == reason || kind(other).is_some_and(|of| Some(of) == kind(reason))
             };
             match reasons.iter_mut().find(same) {
-                Some((_, n)) => *n += 1,
-                None => reasons.push((reason.clone(), 1)),
+                Some((_, layers)) => {
+                    layers.insert(layer);
+                }
+                None => reasons.push((reason.clone(), BTreeSet::from([layer]))),
             }
         }
         let told = reasons.into_iter();
-        told.map(|(reason, n)| format!("{reason} ({n} layers)"))
-            .collect()
+        told.map(|(reason, layers)| {
+            let plural = if layers.len() == 1 { "" } else { "s" };
+            format!("{reason} ({} layer{plural})", layers.len())
+        })
+        .collect()
     }
 
     /// Returns where parts lie if the last layers are shared out: so many to each GPU, in their order, the output the
@@ -452,6 +463,7 @@ impl Measured {
             activations: PlacedBytes::default(),
             block_size: BLOCK_SIZE,
             context_length: self.context_length,
+            on_cpu: self.reasons(placement, &split),
             split,
         };
         let layers = (0..self.layers.len()).map(Part::Layer);
@@ -557,7 +569,11 @@ impl Measured {
             Some(2 * rows(pairs, hidden) + 2 * rows(pairs, outer))
         });
         let mixture = mixtures.max().unwrap_or(0);
-        2 * (3 * hidden + 6 * heads + 8 * stream + streams + inputs + logits + mixture)
+        let parts = layers.iter().filter_map(|layer| layer.query);
+        let parts = parts.map(|(n, dim)| part_bytes(n, dim, self.context_length));
+        let parts = parts.max().filter(|bytes| *bytes > 0);
+        let parts = parts.map_or(0, u64::next_power_of_two);
+        2 * (3 * hidden + 6 * heads + 8 * stream + streams + inputs + logits + mixture + parts)
     }
 }
 
@@ -594,6 +610,8 @@ pub(crate) fn share_out(
         None => 1..n_layers + 1,
     };
     let main = offload.main_gpu.min(n_gpus.saturating_sub(1));
+    let asked = wanted.filter(|n| *n < n_layers);
+    let asked = asked.map(|n| format!("num_gpu is {n}, of {n_layers} layers"));
     let alone = |gpu: usize, n: usize| {
         let mut split = vec![0; n_gpus];
         if let Some(place) = split.get_mut(gpu) {
@@ -608,7 +626,11 @@ pub(crate) fn share_out(
         let splits = spread.into_iter();
         let splits = splits.chain(single.map(|gpu| alone(gpu, n)));
         let plans = splits.chain(room.filled(n)).map(|split| room.plan(&split));
-        if let Some(plan) = plans.into_iter().find(|plan| room.fits(plan)) {
+        if let Some(mut plan) = plans.into_iter().find(|plan| room.fits(plan)) {
+            let too_little = || room.too_little_for_all(n);
+            let why = asked.or_else(|| (n < n_layers).then(too_little));
+            let whole = why.into_iter().chain(room.asked_of_experts());
+            plan.on_cpu = whole.chain(plan.on_cpu).collect();
             return Ok(plan);
         }
         if wanted.is_some() {
@@ -633,6 +655,26 @@ impl Room<'_> {
     fn plan(&self, split: &[usize]) -> Plan {
         let placement = self.measured.placement(split, self.n_cpu_moe);
         self.measured.plan(&placement, split.to_vec())
+    }
+
+    /// Says why no more than the last `n` layers are on GPUs.
+    fn too_little_for_all(&self, n: usize) -> String {
+        let n_layers = self.measured.n_layers();
+        let all = self.plan(&self.spread(n_layers)).needed(self.n_tokens);
+        let (needed, free) = (
+            all.gpus().iter().sum::<u64>(),
+            self.free_bytes.iter().sum::<u64>(),
+        );
+        format!(
+            "{n} of {n_layers} layers fit: all need {needed} bytes of GPU memory, of which models may take {free}"
+        )
+    }
+
+    /// Says that experts were asked to stay with the CPU.
+    fn asked_of_experts(&self) -> Option<String> {
+        let mut layers = self.measured.layers.iter().take(self.n_cpu_moe);
+        let has_experts = layers.any(|layer| layer.experts.is_some());
+        has_experts.then(|| format!("num_cpu_moe is {}", self.n_cpu_moe))
     }
 
     fn needed(&self, plan: &Plan, gpu: usize) -> u64 {

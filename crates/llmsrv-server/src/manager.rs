@@ -52,6 +52,8 @@ pub(crate) struct LoadedModel {
     vision: Option<Arc<dyn Vision>>,
     /// Context in tokens where nobody says.
     pub(crate) context: usize,
+    /// Why the CPU computes a part of it, where GPUs were asked for.
+    pub(crate) on_cpu: Option<String>,
 }
 
 /// A loaded model and how to speak to it under one of its names.
@@ -351,13 +353,13 @@ impl Manager {
             self.metrics.loaded(started.elapsed(), result.is_ok());
             if let Ok(loaded) = &result {
                 let load_ms = started.elapsed().as_millis() as u64;
-                let spec = loaded.engine.spec();
+                let (spec, on_cpu) = (loaded.engine.spec(), &loaded.on_cpu);
                 if spec.gpus.is_empty() {
-                    tracing::info!(model = %name, load_ms, "model loaded");
+                    tracing::info!(model = %name, load_ms, on_cpu, "model loaded");
                 } else {
                     let layers = (spec.n_gpu_layers(), spec.n_layers);
                     let offloaded = format!("{}/{} layers to GPU", layers.0, layers.1);
-                    tracing::info!(model = %name, load_ms, offloaded, "model loaded");
+                    tracing::info!(model = %name, load_ms, offloaded, on_cpu, "model loaded");
                 }
             }
             result
@@ -612,6 +614,8 @@ struct NeedOfOne {
     /// The part of the estimate that is for the rows of a step.
     activations: PlacedBytes,
     offload: Offload,
+    /// Why the CPU computes a part of it, where GPUs were asked for.
+    on_cpu: Option<String>,
 }
 
 impl Need {
@@ -653,10 +657,12 @@ fn need(
             plan: gpus.plan,
         }
     });
-    Ok(Need {
-        own: need_of((settings, gpus.as_ref()), store, stored, offload)?,
-        draft,
-    })
+    let is_asked_of_cpu = settings.load.device == "vulkan" && offload.is_nothing();
+    let mut own = need_of((settings, gpus.as_ref()), store, stored, offload)?;
+    if is_asked_of_cpu {
+        own.on_cpu = Some("num_gpu is 0".to_owned());
+    }
+    Ok(Need { own, draft })
 }
 
 /// What loading one model will take: all weights, and keys and values of one context.
@@ -685,6 +691,7 @@ fn need_of(
                 split: Some(plan.split),
                 ..offload
             },
+            on_cpu: (!plan.on_cpu.is_empty()).then(|| plan.on_cpu.join("; ")),
         });
     }
     let facts = &stored.facts;
@@ -700,6 +707,7 @@ fn need_of(
         },
         activations: PlacedBytes::default(),
         offload,
+        on_cpu: None,
     })
 }
 
@@ -835,6 +843,7 @@ fn load(
         engine,
         vision,
         context,
+        on_cpu: need.own.on_cpu.clone(),
     })
 }
 

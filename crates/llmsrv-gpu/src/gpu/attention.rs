@@ -38,6 +38,8 @@ pub struct Step {
     n_seen: u64,
     /// Positions of a block of the cache; 0: rows see the keys of each other.
     block: usize,
+    /// Its rows, where keys and values are in a cache.
+    rows: Vec<StepRow>,
 }
 
 /// A row of a step, for [`Gpu::step`].
@@ -140,6 +142,7 @@ impl Gpu {
             head_dim as u32,
             angles.n_pairs as u32,
             angles.flags(),
+            0,
             0,
             0,
             0,
@@ -303,6 +306,7 @@ impl Gpu {
             deepest,
             n_seen,
             block: cache.block,
+            rows: rows.to_vec(),
         })
     }
 
@@ -324,6 +328,7 @@ impl Gpu {
             deepest: lengths.iter().max().copied().unwrap_or(0),
             n_seen: lengths.iter().map(|len| (len * len) as u64).sum(),
             block: 0,
+            rows: Vec::new(),
         })
     }
 
@@ -365,6 +370,7 @@ impl Gpu {
             angles.map_or(0, Angles::flags) + if query.is_some() { TURNS } else { 0 },
             0,
             cache.block as u32,
+            0,
             0,
             0,
         ];
@@ -414,6 +420,10 @@ impl Gpu {
                 TensorType::Q8_0 => "attend_q8_0",
                 _ => "attend_f16",
             },
+            of_parts: Some(match cache.dtype {
+                TensorType::Q8_0 => "attend_part_q8_0",
+                _ => "attend_part_f16",
+            }),
             of_heads: sinks.map(|sinks| sinks.region),
             kept_bytes: cache.layers.get(layer).map_or(0, |(width, _)| {
                 2 * kept_bytes(cache.dtype, *width).unwrap_or(0)
@@ -449,6 +459,8 @@ impl Gpu {
         let kept = [key, value].map(|x| x.region);
         let how = How {
             kernel: "attend_f32",
+            // There are as many rows as positions: enough workgroups.
+            of_parts: None,
             of_heads: slopes.as_ref().map(|slopes| slopes.region),
             kept_bytes: 8 * width as u64,
             flags: u32::from(slopes.is_some()) * 32 + u32::from(shape.window.is_some()) * 16,
@@ -470,6 +482,7 @@ impl Gpu {
         if !fits || shape.n_heads > MOST_GROUPS || step.n_rows > MOST_GROUPS {
             return Err(mismatch("queries"));
         }
+        let split = how.of_parts.zip(parts_to_split(step, shape));
         let out = self.tensor(query.n_rows, query.width)?;
         let params = [
             step.n_rows as u32,
@@ -482,27 +495,67 @@ impl Gpu {
             step.block as u32,
             shape.scale.to_bits(),
             shape.softcap.unwrap_or(0.0).to_bits(),
+            split.map_or(0, |(_, n_parts)| n_parts as u32),
         ];
-        let bindings = [
-            out.write(),
-            how.of_heads.map_or(query.read(), Access::Read),
-            query.read(),
-            step.read(),
-            Access::Read(keys),
-            Access::Read(values),
-        ];
+        let of_heads = how.of_heads.map_or(query.read(), Access::Read);
+        let bindings = |out: &Tensor| {
+            [
+                out.write(),
+                of_heads,
+                query.read(),
+                step.read(),
+                Access::Read(keys),
+                Access::Read(values),
+            ]
+        };
         let seen = shape.chunk.or(shape.window);
         let depth = seen.unwrap_or(usize::MAX).min(step.deepest) as u64;
         let n_seen = step.n_seen.min(step.n_rows as u64 * depth);
-        let work = Work::new(
-            2 * query.n_elements() as u64 * depth,
-            2 * query.bytes() + n_seen * how.kept_bytes,
-        );
-        let groups = [shape.n_heads as u32, step.n_rows as u32, 1];
+        let n_products = 2 * query.n_elements() as u64 * depth;
+        let read_bytes = query.bytes() + n_seen * how.kept_bytes;
+        let groups = |n_parts: usize| [shape.n_heads as u32, step.n_rows as u32, n_parts as u32];
+        let Some((kernel, n_parts)) = split else {
+            let work = Work::new(n_products, read_bytes + out.bytes());
+            self.recorder
+                .dispatch(how.kernel, &bindings(&out), &params, groups(1), work)?;
+            return Ok(out);
+        };
+        let n = step.n_rows * shape.n_heads * n_parts;
+        let parts = self.tensor(n, shape.head_dim + BESIDE_VALUES)?;
+        let work = Work::new(n_products, read_bytes + parts.bytes());
         self.recorder
-            .dispatch(how.kernel, &bindings, &params, groups, work)?;
+            .dispatch(kernel, &bindings(&parts), &params, groups(n_parts), work)?;
+        let bindings = [out.write(), of_heads, parts.read(), step.read()];
+        let work = Work::new(parts.n_elements() as u64, parts.bytes() + out.bytes());
+        self.recorder
+            .dispatch("join_parts", &bindings, &params, groups(1), work)?;
         Ok(out)
     }
+}
+
+/// Returns how many workgroups share the positions of each row and head, if it is more than one. No bit depends on it.
+fn parts_to_split(step: &Step, shape: &Attention) -> Option<usize> {
+    let n_groups = step.n_rows * shape.n_heads;
+    if n_groups >= ENOUGH_GROUPS {
+        return None;
+    }
+    let n_parts = step.rows.iter().map(|row| shape.parts_of(row));
+    let n_parts = n_parts.max().unwrap_or(0);
+    let bytes = 4 * (n_groups * n_parts * (shape.head_dim + BESIDE_VALUES)) as u64;
+    let is_split = n_parts > 1 && n_parts <= MOST_GROUPS && bytes <= MOST_PART_BYTES;
+    is_split.then_some(n_parts)
+}
+
+/// Returns the most bytes that parts of attention take in a layer, where sequences have at most so many positions.
+pub fn part_bytes(n_heads: usize, head_dim: usize, n_positions: usize) -> u64 {
+    let n_parts = n_positions.div_ceil(PART);
+    if n_parts < 2 {
+        return 0;
+    }
+    let n_groups = (ENOUGH_GROUPS - 1) / n_heads.max(1) * n_heads;
+    let words = (n_groups as u64).saturating_mul(n_parts as u64);
+    let bytes = words.saturating_mul(4 * (head_dim + BESIDE_VALUES) as u64);
+    bytes.min(MOST_PART_BYTES)
 }
 
 /// More positions than there are, and the sum of two of them, are numbers of kernels, too.
@@ -512,10 +565,22 @@ fn bounded(n_positions: usize) -> u32 {
 
 /// As in `attention.wgsl`.
 const TURNS: u32 = 64;
+/// Positions of a part, as in `attention.wgsl`.
+const PART: usize = 256;
+/// Beside the values of a part: the highest score, and the sum of what its scores count.
+const BESIDE_VALUES: usize = 2;
+/// So many workgroups keep a large card busy: 128 multiprocessors with four of two warps each. It was chosen from what is
+/// known of cards, not measured on one.
+const ENOUGH_GROUPS: usize = 512;
+/// Parts of a step take no more memory. Of 32 heads with 128 elements that is one row with half a million positions, or
+/// fifteen with 34,000 each.
+const MOST_PART_BYTES: u64 = 32 << 20;
 
 /// What differs between kinds of attention.
 struct How {
     kernel: &'static str,
+    /// The one that takes a part of what a row sees.
+    of_parts: Option<&'static str>,
     /// Sinks, or slopes.
     of_heads: Option<Region>,
     /// Of the keys and values of a position.
@@ -525,6 +590,22 @@ struct How {
 }
 
 impl Attention {
+    /// Returns how many parts a row of a step sees something of, as `parts_of` in `attention.wgsl`.
+    fn parts_of(&self, row: &StepRow) -> usize {
+        let (position, end) = (row.position as usize, row.end as usize);
+        let end = if self.causal {
+            end.min(position + 1)
+        } else {
+            end
+        };
+        let first = match (self.chunk, self.window) {
+            (Some(chunk), _) => position - position % chunk.max(1),
+            (None, Some(window)) => (position + 1).saturating_sub(window),
+            (None, None) => 0,
+        };
+        end.div_ceil(PART).saturating_sub(first / PART).max(1)
+    }
+
     fn is_head(&self) -> bool {
         self.head_dim.is_multiple_of(2) && (2..=LARGEST_HEAD).contains(&self.head_dim)
     }

@@ -600,6 +600,116 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config(24))]
+
+    /// Rows that see more than a part of 256 positions: all together, where each head of a row has a workgroup of its own,
+    /// and one by one, where workgroups share what a row sees.
+    #[test]
+    fn attention_over_many_parts(
+        (n_kv_heads, group, half_dim) in (1_usize..4, 2_usize..5, 1_usize..9),
+        len in 300_usize..1100,
+        (near, far) in (prop::option::of((any::<bool>(), 1_usize..700)), 0.0..1.0),
+        (capped, with_sinks, in_bytes, ahead) in any::<(bool, bool, bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let (dtype, half_dim) = if in_bytes { (TensorType::Q8_0, 16) } else { (TensorType::F16, half_dim) };
+        let kept = |row: &[f32]| if in_bytes { twin::q8_0_of(row) } else { twin::f16_of(row) };
+        let shape = Attention {
+            n_heads: n_kv_heads * group,
+            n_kv_heads,
+            head_dim: 2 * half_dim,
+            scale: 1.7,
+            softcap: capped.then_some(3.0),
+            window: near.and_then(|(chunked, n)| (!chunked).then_some(n)),
+            chunk: near.and_then(|(chunked, n)| chunked.then_some(n)),
+            causal: !ahead,
+        };
+        let (width, query_width) = (n_kv_heads * shape.head_dim, shape.n_heads * shape.head_dim);
+        let gpu = &mut *gpu();
+        let mut cache = gpu.cache(32, &[width], dtype).unwrap();
+        gpu.reserve(&mut cache, 40).unwrap();
+        let tables = [(0..len.div_ceil(32) as u32).map(|i| (i * 7 + 3) % 40).collect::<Vec<u32>>()];
+        let row = |position: usize| StepRow {
+            position: position as u32,
+            end: if ahead { len } else { position + 1 } as u32,
+            sequence: 0,
+        };
+        let (keys, values) = (numbers(seed ^ 3, len * width), numbers(seed ^ 4, len * width));
+        let stored = [&keys, &values].map(|all| all.chunks(width).map(kept).collect::<Vec<_>>());
+        let all: Vec<StepRow> = (0..len).map(row).collect();
+        let step = gpu.step(&cache, &all, &tables).unwrap();
+        let (key, value) = (gpu.rows(&keys, width).unwrap(), gpu.rows(&values, width).unwrap());
+        gpu.store((&cache, 0), (&key, &value), None, None, &step, &shape).unwrap();
+
+        let sinks = numbers(seed ^ 9, shape.n_heads);
+        let sink_vector = gpu.vector(&sinks).unwrap();
+        let of_step = with_sinks.then_some(&sink_vector);
+        let first = len - 512_usize.div_ceil(shape.n_heads);
+        let queries = numbers(seed ^ 7, (len - first) * query_width);
+        let attend = |gpu: &mut Gpu, rows: std::ops::Range<usize>| {
+            let step = gpu.step(&cache, &all[rows.clone()], &tables).unwrap();
+            let query = &queries[(rows.start - first) * query_width..(rows.end - first) * query_width];
+            let query = gpu.rows(query, query_width).unwrap();
+            let before = counts().dispatches;
+            let out = gpu.attend(&cache, 0, &query, of_step, &step, &shape).unwrap();
+            let n_kernels = counts().dispatches - before;
+            (read(gpu, &out, rows.len() * query_width), n_kernels)
+        };
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let (together, n_kernels) = attend(gpu, first..len);
+        prop_assert_eq!(n_kernels, 1);
+        let (some, _) = attend(gpu, len - 7..len);
+        prop_assert_eq!(bits(&some), bits(&together[(len - 7 - first) * query_width..]));
+        let drawn = first + ((len - first) as f64 * far) as usize;
+        for position in [first, drawn, len - 1] {
+            let (alone, n_kernels) = attend(gpu, position..position + 1);
+            let found = &together[(position - first) * query_width..][..query_width];
+            prop_assert_eq!(bits(&alone), bits(found), "row {} of {}", position, len);
+            let seen = match (shape.chunk, shape.window) {
+                (Some(chunk), _) => position - position % chunk,
+                (None, Some(window)) => (position + 1).saturating_sub(window),
+                (None, None) => 0,
+            };
+            let last = if ahead { len } else { position + 1 } - 1;
+            prop_assert_eq!(n_kernels, if seen / 256 == last / 256 { 1 } else { 2 });
+            let query = &queries[(position - first) * query_width..][..query_width];
+            let mut expected = Vec::new();
+            for head in 0..shape.n_heads {
+                let of_head = |all: &[Vec<f32>]| -> Vec<Vec<f32>> {
+                    all.iter().map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
+                };
+                let sink = if with_sinks { OfHead::Sink(sinks[head]) } else { OfHead::Nothing };
+                let query = &query[head * shape.head_dim..][..shape.head_dim];
+                let at = (position, last + 1);
+                let [keys, values] = [&stored[0], &stored[1]].map(|all| of_head(all));
+                expected.extend(twin::attend(query, &keys, &values, sink, at, &shape));
+            }
+            check(gpu, found, &expected)?;
+        }
+
+        // Whole sequences, whose keys and values are those of the step.
+        let shape = Attention { causal: false, chunk: None, ..shape };
+        let queries = numbers(seed ^ 8, len * query_width);
+        let query = gpu.rows(&queries, query_width).unwrap();
+        let step = gpu.whole_step(&[len]).unwrap();
+        let out = gpu.attend_whole(&query, (&key, &value), None, &step, &shape).unwrap();
+        let found = read(gpu, &out, len * query_width);
+        for position in [0, drawn, len - 1] {
+            let mut expected = Vec::new();
+            for head in 0..shape.n_heads {
+                let of_head = |all: &[f32]| -> Vec<Vec<f32>> {
+                    all.chunks(width).map(|row| row[head / group * shape.head_dim..][..shape.head_dim].to_vec()).collect()
+                };
+                let query = &queries[position * query_width + head * shape.head_dim..][..shape.head_dim];
+                let both = OfHead::BothSides(0.0);
+                expected.extend(twin::attend(query, &of_head(&keys), &of_head(&values), both, (position, len), &shape));
+            }
+            check(gpu, &found[position * query_width..][..query_width], &expected)?;
+        }
+    }
+}
+
 /// Stretches of sequences of these lengths, all cut at `cut`, where the state is kept in the slot behind all others.
 fn rounds(lengths: &[usize], cut: usize) -> Vec<Round> {
     let mut rounds = vec![(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];

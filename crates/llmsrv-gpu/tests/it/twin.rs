@@ -3,6 +3,8 @@
 //! lavapipe does not fuse `fma`, and its square root, division and conversions are exact, so results are equal to the
 //! last bit.
 
+use std::ops::Range;
+
 use half::f16;
 use llmsrv_gpu::{Attention, Function, Gating, Routing};
 
@@ -211,17 +213,44 @@ pub(crate) fn attend(
             end = end.min(position.saturating_add(shape.window.unwrap_or(usize::MAX)));
         }
     }
-    let (mut most, mut total) = sink.map_or((-3.4e38, 0.0), |sink| (sink, 1.0));
-    let mut sum = vec![0.0; query.len()];
     let first = match (shape.chunk, shape.window) {
         (Some(chunk), _) => position - position % chunk,
         (None, Some(window)) => (position + 1).saturating_sub(window),
         (None, None) => 0,
     };
-    for segment in (first / 64 * 64..end).step_by(64) {
-        let mut scores = [-3.4e38_f32; 64];
-        let seen = |at: usize| at < end && at >= first;
-        for (at, score) in (segment..).zip(&mut scores).filter(|(at, _)| seen(*at)) {
+    let (mut most, mut total) = sink.map_or((NOTHING, 0.0), |sink| (sink, 1.0));
+    let mut sum = vec![0.0; query.len()];
+    for part in (first / PART * PART..end).step_by(PART) {
+        let seen = first.max(part)..end.min(part + PART);
+        let (of_part, part_most, part_total) =
+            sum_part(query, (keys, values), slope, (position, seen), shape);
+        let higher = most.max(part_most);
+        let (fade, gain) = (exponential(most - higher), exponential(part_most - higher));
+        most = higher;
+        total = total * fade + part_total * gain;
+        for (sum, of_part) in sum.iter_mut().zip(of_part) {
+            *sum = *sum * fade + of_part * gain;
+        }
+    }
+    sum.iter().map(|sum| sum / total).collect()
+}
+
+/// The weighted values of the positions of a part, their highest score, and the sum of what scores count.
+fn sum_part(
+    query: &[f32],
+    (keys, values): (&[Vec<f32>], &[Vec<f32>]),
+    slope: f32,
+    (position, seen): (usize, Range<usize>),
+    shape: &Attention,
+) -> (Vec<f32>, f32, f32) {
+    let (mut most, mut total) = (NOTHING, 0.0);
+    let mut sum = vec![0.0; query.len()];
+    for segment in (seen.start / 64 * 64..seen.end).step_by(64) {
+        let mut scores = [NOTHING; 64];
+        for (at, score) in (segment..)
+            .zip(&mut scores)
+            .filter(|(at, _)| seen.contains(at))
+        {
             let mut products = [0.0; 2];
             for (i, query) in query.iter().enumerate() {
                 products[i % 2] = fma(*query, keys[at][i], products[i % 2]);
@@ -240,7 +269,7 @@ pub(crate) fn attend(
         let shares = (segment..).zip(scores);
         let shares: Vec<f32> = shares
             .map(|(at, score)| {
-                if seen(at) {
+                if seen.contains(&at) {
                     exponential(score - higher)
                 } else {
                     0.0
@@ -258,8 +287,13 @@ pub(crate) fn attend(
             *sum = here;
         }
     }
-    sum.iter().map(|sum| sum / total).collect()
+    (sum, most, total)
 }
+
+/// As in `attention.wgsl`.
+const NOTHING: f32 = -3.4e38;
+/// As in `attention.wgsl`.
+const PART: usize = 256;
 
 /// As `logarithm` in `states.wgsl`.
 fn logarithm(x: f32) -> f32 {

@@ -301,6 +301,100 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
     }
 }
 
+/// What workgroups that share a long context keep for each other is planned, too: a model of one head has most of it.
+#[test]
+fn long_contexts_find_the_room_that_was_planned() {
+    let case = Case {
+        name: "long_context",
+        keys: &[("context_length", tiny::Key::U(4096))],
+        parts: Parts {
+            n_layers: 1,
+            n_heads: 1,
+            n_kv_heads: 1,
+            head_dim: 64,
+            ..CASES[0].parts
+        },
+        ..CASES[0]
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = case.write(folder.path());
+    let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
+    assert_eq!(plan.context_length, 4096);
+    let options = LoadOptions {
+        gpu: GpuOptions {
+            limit_bytes: Some(plan.needed(4096).gpu(0)),
+            ..SOFTWARE
+        },
+        ..on_gpu(last(plan.n_layers))
+    };
+    let mut model = llmsrv_models::load(&path, &options).unwrap().model;
+    model.reserve_blocks(128).unwrap();
+    let blocks: Vec<BlockId> = (0..128).map(BlockId).collect();
+    let tokens: Vec<u32> = (0..4096).map(|i| i * 7 % 90).collect();
+    let mut logits = vec![0.0; model.spec().vocab_size];
+    let mut start = 0;
+    // As many rows as workgroups still share the context of, then fewer.
+    while start < tokens.len() {
+        let n = (tokens.len() - start).min(511);
+        let step = tiny::plan(&tokens[start..start + n], start, &blocks, false);
+        model.forward(&step, &mut logits).unwrap();
+        start += n;
+    }
+    for n in [200, 30, 1] {
+        let start = tokens.len() - n;
+        let step = tiny::plan(&tokens[start..], start, &blocks, false);
+        model.forward(&step, &mut logits).unwrap();
+    }
+}
+
+/// A plan says why a part of a model is computed by the CPU.
+#[test]
+fn what_is_on_the_cpu_has_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = wide(TensorType::Q8_0).write(folder.path());
+    let reasons = |path: &Path, offload: Offload, free: u64| {
+        let plan = llmsrv_models::plan(path, &on_gpu(offload), &[free], &|trained| trained);
+        let plan = plan.unwrap();
+        (plan.gpu_layers.iter().sum::<usize>(), plan.on_cpu)
+    };
+    let needed = |n| plan(&path, &on_gpu(last(n))).unwrap().needed(512).gpu(0);
+    let n_layers = plan(&path, &on_gpu(last(1))).unwrap().n_layers;
+    let (all, some) = (needed(n_layers), needed(2));
+    assert_eq!(reasons(&path, Offload::default(), all), (n_layers, vec![]));
+    let memory = format!(
+        "2 of {n_layers} layers fit: all need {all} bytes of GPU memory, of which models may take {some}"
+    );
+    assert_eq!(reasons(&path, Offload::default(), some), (2, vec![memory]));
+    let asked = format!("num_gpu is 1, of {n_layers} layers");
+    assert_eq!(reasons(&path, last(1), all), (1, vec![asked]));
+    let experts = Offload {
+        n_cpu_moe: 1,
+        ..Offload::default()
+    };
+    let expected = (n_layers, vec!["num_cpu_moe is 1".to_owned()]);
+    assert_eq!(reasons(&path, experts, all), expected);
+
+    // The first layer has weights for which there is no kernel.
+    let mut file = wide(TensorType::Q8_0).file();
+    let others = wide(TensorType::Q8_K).file().tensors;
+    for (tensor, other) in file.tensors.iter_mut().zip(others) {
+        if tensor.name.starts_with("blk.0.") {
+            *tensor = other;
+        }
+    }
+    std::fs::write(&path, file.bytes()).unwrap();
+    let (n, told) = reasons(&path, Offload::default(), all);
+    assert_eq!(n, n_layers - 1);
+    let [reason] = &told[..] else {
+        panic!("{told:?}")
+    };
+    let expected = "is of type Q8_K, for which there is no kernel for GPUs (1 layer)";
+    assert!(
+        reason.starts_with("tensor blk.0.") && reason.ends_with(expected),
+        "{reason}"
+    );
+}
+
 /// The limit is met to the byte: with one less, one layer less is on the GPU.
 #[test]
 fn as_many_layers_as_fit_are_on_the_gpu() {
@@ -367,6 +461,23 @@ fn batches_and_pieces_change_no_bit() {
     for dtype in TYPES {
         let mut model = load_on(&wide(dtype), "auto", "vulkan");
         check_model(dtype.name(), &mut *model, &[20, 9, 1], &[1, 9, 3]);
+    }
+}
+
+/// Contexts so long that workgroups share what a row sees, and steps of so many rows that they do not.
+#[test]
+fn long_contexts_change_no_bit() {
+    let mut seen = BTreeSet::new();
+    let cases = computed()
+        .filter(|case| KINDS.contains(&case.architecture) && seen.insert(case.architecture));
+    for case in cases {
+        let mut model = load_on(case, "auto", "vulkan");
+        check_model(case.name, &mut *model, &[500, 1], &[290, 1, 3, 40]);
+    }
+    assert_eq!(seen.len(), KINDS.len(), "{seen:?}");
+    for case in [wide(TensorType::F16), wide_latent(TensorType::F16)] {
+        let mut model = load_on(&case, "q8_0", "vulkan");
+        check_model(case.name, &mut *model, &[500, 1], &[290, 1, 3, 40]);
     }
 }
 

@@ -61,7 +61,8 @@ impl Chosen {
     ) -> Result<NeedOfOne, ApiError> {
         let on_gpus = need_of((settings, gpus), store, &self.stored, Offload::default());
         // One that GPUs do not compute drafts on the CPU.
-        on_gpus.or_else(|_| {
+        on_gpus.or_else(|error| {
+            tracing::info!(draft = %self.stored.entry.name, %error, "draft model on the CPU");
             let nothing = Offload {
                 n_layers: Some(0),
                 ..Offload::default()

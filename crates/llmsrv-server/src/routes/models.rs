@@ -146,6 +146,10 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
                 },
                 gpu_layers,
                 layers,
+                on_cpu: running
+                    .loaded
+                    .as_ref()
+                    .and_then(|loaded| loaded.on_cpu.clone()),
                 npu: spec.is_some_and(|spec| spec.npu),
                 context_length: context as u64,
             }
