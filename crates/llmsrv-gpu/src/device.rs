@@ -9,7 +9,7 @@ use std::ffi::CStr;
 
 use ash::vk;
 
-use crate::{Arithmetic, Error, Refusal, Refused, error::failed};
+use crate::{Error, Refusal, Refused, error::failed};
 
 /// Which devices may be used, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,16 @@ pub struct Choice {
     pub visible: Option<Vec<DeviceName>>,
     /// Of NVIDIA's these alone; `None` = all.
     pub nvidia: Option<Vec<DeviceName>>,
+}
+
+/// How rows are multiplied with quantised weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Weights are unpacked to f32, and rows stay as they are.
+    #[default]
+    F32,
+    /// Rows are rounded to signed bytes, as on the CPU, and products of blocks are whole numbers.
+    Int8,
 }
 
 /// A device as users name it.

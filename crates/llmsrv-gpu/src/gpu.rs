@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Error, Found,
-    device::{Choice, Device},
+    device::{Arithmetic, Choice, Device},
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
 pub use attention::{Angles, Attention, Cache, LARGEST_HEAD, Pairs, Step, StepRow, kept_bytes};
@@ -62,16 +62,6 @@ pub struct Tensor {
 struct Scratch {
     region: Region,
     idle: Idle,
-}
-
-/// How rows are multiplied with quantised weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Arithmetic {
-    /// Weights are unpacked to f32, and rows stay as they are.
-    #[default]
-    F32,
-    /// Rows are rounded to signed bytes, as on the CPU, and products of blocks are whole numbers.
-    Int8,
 }
 
 /// The kernels of a matrix.

@@ -20,13 +20,13 @@ mod spirv;
 mod times;
 
 pub use answers::{Codebook, kernel_bytes};
-pub use device::{Choice, DeviceName, Found, Kind, choose};
+pub use device::{Arithmetic, Choice, DeviceName, Found, Kind, choose};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
-    Angles, Arithmetic, Attention, Cache, DeltaRule, Expert, Experts, Function, Gating, Gpu,
-    LARGEST_HEAD, LARGEST_STATE_HEAD, MIXTURE_ROWS, Matrix, Pairs, Probe, Round, Routing,
-    SelectiveScan, ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor, Vector,
-    experts_bytes, kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
+    Angles, Attention, Cache, DeltaRule, Expert, Experts, Function, Gating, Gpu, LARGEST_HEAD,
+    LARGEST_STATE_HEAD, MIXTURE_ROWS, Matrix, Pairs, Probe, Round, Routing, SelectiveScan,
+    ShortConv, States, Step, StepRow, Stretch, Stretches, Tensor, Vector, experts_bytes,
+    kept_bytes, matrix_bytes, pieces, supports, vector_bytes,
 };
 pub use memory::pieces_taken;
 pub use recorder::{Counts, counts};
