@@ -11,9 +11,11 @@ use ash::vk;
 
 use crate::{Error, Refusal, Refused, error::failed};
 
-/// Which devices may be used.
+/// Which devices may be used, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
+    /// How rows are multiplied with quantised weights, as [`Gpu::set_arithmetic`](crate::Gpu::set_arithmetic) takes it.
+    pub arithmetic: Arithmetic,
     /// Integrated GPUs and those of Intel, too.
     pub vendor: bool,
     /// Devices that compute on the CPU, too: for tests.
@@ -26,6 +28,16 @@ pub struct Choice {
     pub visible: Option<Vec<DeviceName>>,
     /// Of NVIDIA's these alone; `None` = all.
     pub nvidia: Option<Vec<DeviceName>>,
+}
+
+/// How rows are multiplied with quantised weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Weights are unpacked to f32, and rows stay as they are.
+    #[default]
+    F32,
+    /// Rows are rounded to signed bytes, as on the CPU, and products of blocks are whole numbers.
+    Int8,
 }
 
 /// A device as users name it.
@@ -119,6 +131,8 @@ pub struct Found {
     pub memory_bytes: u64,
     /// What the kernels need and it lacks.
     pub lacks: Option<&'static str>,
+    /// Whether it multiplies signed bytes four at a time (`VK_KHR_shader_integer_dot_product`).
+    pub has_integer_dot: bool,
 }
 
 /// Lists all devices of Vulkan 1.1 or later that compute, whether or not they may be used.
@@ -254,19 +268,33 @@ impl Device {
     ) -> Result<Device, Error> {
         let chosen = chosen.and_then(|chosen| all.into_iter().nth(chosen));
         let (physical, family, found) = chosen.ok_or_else(|| Error::NoDevice(Vec::new()))?;
-        let has_budget = loaded.has_budget(physical)?;
+        let has_budget = loaded.has_extension(physical, vk::EXT_MEMORY_BUDGET_NAME);
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
             .queue_priorities(&[1.0])];
         // A wrong index of a kernel then stays within its buffers.
         let features = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
-        let extensions = [vk::EXT_MEMORY_BUDGET_NAME.as_ptr()];
-        let info = vk::DeviceCreateInfo::default()
+        let mut integer_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
+            .shader_integer_dot_product(true);
+        let extensions: Vec<_> = [
+            (has_budget, vk::EXT_MEMORY_BUDGET_NAME),
+            (
+                found.has_integer_dot,
+                vk::KHR_SHADER_INTEGER_DOT_PRODUCT_NAME,
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(is_there, name)| is_there.then_some(name.as_ptr()))
+        .collect();
+        let mut info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_features(&features)
-            .enabled_extension_names(if has_budget { &extensions } else { &[] });
-        // SAFETY: the physical device belongs to the instance and has the family, the feature (every device has it) and
-        // the extension; the structures live until the calls return.
+            .enabled_extension_names(&extensions);
+        if found.has_integer_dot {
+            info = info.push_next(&mut integer_dot);
+        }
+        // SAFETY: the physical device belongs to the instance and has the family, the features (every device has the first
+        // one) and the extensions; the structures live until the calls return.
         let (calls, memory, limits, families) = unsafe {
             (
                 loaded
@@ -466,17 +494,32 @@ impl Loaded {
             } else {
                 None
             },
+            has_integer_dot: self.has_integer_dot(device),
         }
     }
 
-    fn has_budget(&self, device: vk::PhysicalDevice) -> Result<bool, Error> {
+    /// Tells whether a device has an extension; one that does not answer has none.
+    fn has_extension(&self, device: vk::PhysicalDevice, name: &CStr) -> bool {
         // SAFETY: the device belongs to the instance.
-        let all = unsafe { self.instance.enumerate_device_extension_properties(device) }
-            .map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
-        let is_budget = |name: &CStr| name == vk::EXT_MEMORY_BUDGET_NAME;
-        Ok(all
+        let all = unsafe { self.instance.enumerate_device_extension_properties(device) };
+        all.unwrap_or_default()
             .iter()
-            .any(|one| one.extension_name_as_c_str().is_ok_and(is_budget)))
+            .any(|one| one.extension_name_as_c_str().is_ok_and(|own| own == name))
+    }
+
+    /// Tells whether a device has `OpSDot` of packed bytes.
+    fn has_integer_dot(&self, device: vk::PhysicalDevice) -> bool {
+        if !self.has_extension(device, vk::KHR_SHADER_INTEGER_DOT_PRODUCT_NAME) {
+            return false;
+        }
+        let mut integer_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut integer_dot);
+        // SAFETY: the device belongs to the instance, is of Vulkan 1.1 and has the extension.
+        unsafe {
+            self.instance
+                .get_physical_device_features2(device, &mut features);
+        }
+        integer_dot.shader_integer_dot_product != 0
     }
 }
 
@@ -535,6 +578,7 @@ mod tests {
             uuid: format!("{gib:02x}").repeat(16),
             memory_bytes: gib << 30,
             lacks: None,
+            has_integer_dot: false,
         }
     }
 

@@ -20,7 +20,7 @@ mod spirv;
 mod times;
 
 pub use answers::{Codebook, kernel_bytes};
-pub use device::{Choice, DeviceName, Found, Kind, choose, devices};
+pub use device::{Arithmetic, Choice, DeviceName, Found, Kind, choose, devices};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
     Angles, Attention, Cache, DeltaRule, Expert, Experts, Function, Gating, Gpu, LARGEST_HEAD,

@@ -733,6 +733,10 @@ impl Recorder {
         };
         // Modules have one entry point each: for products it is called as in the source.
         let entry = match kernel.rsplit_once('_') {
+            Some((name, n)) if name.starts_with("dot_") => match n {
+                "1" | "8" => c"dots".to_owned(),
+                _ => c"tiles_of_rows".to_owned(),
+            },
             Some(("f32" | "f16" | "bf16", "1" | "8")) => c"values".to_owned(),
             Some((_, "1" | "8")) => c"blocks".to_owned(),
             _ => std::ffi::CString::new(kernel).unwrap_or_default(),

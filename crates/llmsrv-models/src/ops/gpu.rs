@@ -8,8 +8,8 @@ use std::ops::Range;
 use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    self as gpu, Angles, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs, States, Step,
-    StepRow, Stretch, Stretches, Tensor, Vector,
+    self as gpu, Angles, Arithmetic, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs,
+    States, Step, StepRow, Stretch, Stretches, Tensor, Vector,
 };
 
 use super::{
@@ -816,6 +816,7 @@ fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
 pub fn gpu_choice(options: &GpuOptions) -> Choice {
     let list = |names: &Vec<String>| DeviceName::list(names.iter().map(String::as_str));
     Choice {
+        arithmetic: Arithmetic::F32,
         visible: options.visible.as_ref().map(list),
         nvidia: options.nvidia.as_ref().map(list),
         vendor: options.vendor,

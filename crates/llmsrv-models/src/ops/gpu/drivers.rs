@@ -1,4 +1,5 @@
-//! Which drivers gave the known answers of all kernels: asked once for each driver, device and version of this program.
+//! Which drivers gave the known answers of all kernels: asked once for each driver, device, arithmetic and version of this
+//! program.
 
 use std::{
     collections::HashSet,
@@ -10,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use llmsrv_gpu::{self as gpu, Choice, Found, Gpu};
+use llmsrv_gpu::{self as gpu, Arithmetic, Choice, Found, Gpu};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
@@ -27,7 +28,7 @@ pub(super) fn check(
 ) -> Result<(), gpu::Error> {
     // Those of this process.
     static KNOWN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    let own = key(device);
+    let own = key(device, choice.arithmetic);
     let mut known = KNOWN.lock();
     if known.contains(&own) || file.is_some_and(|file| read(file).contains(&own)) {
         return Ok(());
@@ -56,8 +57,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Returns the digest of all that a result depends on.
-fn key(device: &Found) -> String {
+/// Returns the digest of all that a result depends on, and of what was asked.
+fn key(device: &Found, arithmetic: Arithmetic) -> String {
     let mut digest = Sha256::new();
     let Found {
         name,
@@ -66,10 +67,11 @@ fn key(device: &Found) -> String {
         driver,
         driver_version,
         api_version,
+        has_integer_dot,
         ..
     } = device;
     digest.update(format!(
-        "{} {vendor_id} {device_id} {driver_version} {api_version} {driver:?} {name:?}",
+        "{} {vendor_id} {device_id} {driver_version} {api_version} {arithmetic:?} {has_integer_dot} {driver:?} {name:?}",
         env!("CARGO_PKG_VERSION")
     ));
     for bytes in gpu::kernel_bytes() {
@@ -155,6 +157,7 @@ mod tests {
     #[test]
     fn another_version_of_a_driver_is_another_driver() {
         let device = |driver_version, number| Found {
+            has_integer_dot: true,
             name: "card".into(),
             kind: gpu::Kind::Discrete,
             number,
@@ -167,6 +170,7 @@ mod tests {
             memory_bytes: 0,
             lacks: None,
         };
+        let key = |device: &Found| key(device, Arithmetic::F32);
         assert_ne!(key(&device(1, 0)), key(&device(2, 0)));
         assert_eq!(key(&device(1, 0)), key(&device(1, 1)));
     }
