@@ -1,7 +1,7 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
 //! arithmetic is to be exact, in the mapped file.
 
-use std::{convert::Infallible, ops::Range, sync::Arc};
+use std::{convert::Infallible, mem, ops::Range, ptr, sync::Arc};
 
 use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
@@ -9,11 +9,11 @@ use llmsrv_kernels::{
     self as kernels, ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed,
     PagedKv, Pool, Queries, Query, Residual, RopeStyle, Rotation, Slot, Weight,
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, Result, SHORTEST,
-    SelectiveScan,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, Product, Result,
+    SHORTEST, SelectiveScan,
     buffers::{Buffer, Buffers},
     no_gate,
     states::States,
@@ -39,6 +39,8 @@ pub(crate) struct CpuOps {
     extra_weight_bytes: u64,
     /// Activations as packed weights want them, one for each kind; kept for their memory.
     inputs: [Activations; 4],
+    /// The same of grouped products of few rows, each with its own.
+    grouped_inputs: Vec<Activations>,
     /// Keys and values of rows that are attended to and not kept; kept for its memory.
     passing: Option<Passing>,
     /// What all layers of a step have in common.
@@ -149,6 +151,7 @@ impl CpuOps {
             arena: Arena::default(),
             extra_weight_bytes: 0,
             inputs: Default::default(),
+            grouped_inputs: Vec::new(),
             passing: None,
             step: Step::default(),
             sums: None,
@@ -370,6 +373,38 @@ fn plain(weights: &Matrix) -> Option<&Packed> {
         Matrix::Packed(packed, 1.0) => Some(packed),
         _ => None,
     }
+}
+
+/// Weights whose products need no more than their own kernel, what is added, and a gate that is computed with them.
+type PlainLinear<'a> = (&'a Packed, Option<&'a Vec<f32>>, Option<(&'a Packed, Gate)>);
+
+/// Returns what the kernel computes for a product: itself, or a gate and what it multiplies, one after the other.
+fn of_kernel<'a>(product: &Product<'a, CpuOps>) -> Option<SmallVec<[PlainLinear<'a>; 2]>> {
+    let of_one = |(matrix, bias): LinearRef<'a, CpuOps>| Some((plain(matrix)?, bias, None));
+    let (weights, bias, _) = of_one(product.weights)?;
+    let Some((gate, activation)) = product.gate else {
+        return Some(smallvec![(weights, bias, None)]);
+    };
+    let n_rows = product.x.n_rows();
+    let together = gated_together(n_rows, gate, product.weights, activation);
+    Some(if let Some((gate, weights)) = together {
+        smallvec![(weights, bias, Some(gate))]
+    } else {
+        smallvec![of_one(gate)?, (weights, bias, None)]
+    })
+}
+
+/// Returns a gate and what it multiplies, if one kernel computes both.
+fn gated_together<'a>(
+    n_rows: usize,
+    gate: LinearRef<'a, CpuOps>,
+    up: LinearRef<'a, CpuOps>,
+    activation: Activation,
+) -> Option<((&'a Packed, Gate), &'a Packed)> {
+    let (of_gate, weights, activation) = (plain(gate.0)?, plain(up.0)?, in_epilogue(activation)?);
+    // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
+    let pays = n_rows > FEW_ROWS && gate.1.is_none() && of_gate.can_gate(weights);
+    pays.then_some(((of_gate, activation), weights))
 }
 
 /// Returns the activation that products compute before they write their results, if they know it.
@@ -662,22 +697,73 @@ impl Ops for CpuOps {
         up: LinearRef<'_, CpuOps>,
         activation: Activation,
     ) -> Result<Buffer> {
-        // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
-        let together = in_epilogue(activation);
-        let weights = match (plain(gate.0), plain(up.0), gate.1) {
-            (Some(of_gate), Some(weights), None) if input.rows().n_rows() > FEW_ROWS => {
-                of_gate.can_gate(weights).then_some((of_gate, weights))
-            }
-            _ => None,
-        };
-        let (Some((of_gate, weights)), Some(together)) = (weights, together) else {
+        let n_rows = input.rows().n_rows();
+        let Some((of_gate, weights)) = gated_together(n_rows, gate, up, activation) else {
             let [gate, up] = self.linears(input, [gate, up])?;
             return self.gated(gate, &up, activation);
         };
-        let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
-        let ending = Ending::Gated(of_gate, together);
+        let mut out = self.buffers.take(n_rows, weights.n_rows());
+        let ending = Ending::Gated(of_gate.0, of_gate.1);
         self.fused(input, (weights, up.1), &ending, &mut out)?;
         Ok(out)
+    }
+
+    fn grouped_linear(&mut self, products: &[Product<'_, CpuOps>]) -> Result<Vec<Buffer>> {
+        let of_kernel = products.iter().map(of_kernel).collect::<Option<Vec<_>>>();
+        let Some(of_kernel) = of_kernel else {
+            let product = |product| self.product(product);
+            return products.iter().map(product).collect();
+        };
+        // Rows that several matrices read are quantised once.
+        let mut inputs = mem::take(&mut self.grouped_inputs);
+        let mut quantized = Vec::<(&Buffer, ActivationFormat)>::new();
+        let (mut places, mut results) = (Vec::new(), Vec::new());
+        for (product, matrices) in products.iter().zip(&of_kernel) {
+            for (weights, ..) in matrices {
+                let (x, kind) = (product.x, weights.kind());
+                let there = |(rows, of): &(&Buffer, _)| ptr::eq(*rows, x) && *of == kind;
+                let place = quantized.iter().rposition(there).unwrap_or(quantized.len());
+                if place == quantized.len() {
+                    quantized.push((x, kind));
+                    if place == inputs.len() {
+                        inputs.push(Activations::default());
+                    }
+                    let (residual, pool) = (self.residual(kind), &self.pool);
+                    let made = inputs[place].quantize(x.values(), x.width(), kind, residual, pool);
+                    made.map_err(failed)?;
+                }
+                places.push(place);
+                results.push(self.buffers.take(x.n_rows(), weights.n_rows()));
+            }
+        }
+        let matrices = of_kernel.iter().flatten().zip(places);
+        let mut gemms = Vec::with_capacity(results.len());
+        for ((&(weights, bias, gate), place), out) in matrices.zip(&mut results) {
+            let mut gemm = Gemm::new(weights, &inputs[place], out.values_mut());
+            gemm.bias = bias.map_or(&[], Vec::as_slice);
+            gemm.gate = gate;
+            gemms.push(gemm);
+        }
+        self.multiply(&mut gemms)?;
+        drop(gemms);
+        // Each of them would grow to the most rows that it ever had.
+        if quantized.iter().map(|(x, _)| x.n_rows()).sum::<usize>() <= KEPT_ROWS {
+            self.grouped_inputs = inputs;
+        }
+        let mut results = results.into_iter();
+        let missing = || ModelError::Compute("a product is missing".into());
+        let mut made = Vec::with_capacity(products.len());
+        for (product, matrices) in products.iter().zip(&of_kernel) {
+            let first = results.next().ok_or_else(missing)?;
+            made.push(match product.gate {
+                Some((_, activation)) if matrices.len() > 1 => {
+                    let up = results.next().ok_or_else(missing)?;
+                    self.gated(first, &up, activation)?
+                }
+                _ => first,
+            });
+        }
+        Ok(made)
     }
 
     fn rotate(&mut self, mut x: Buffer, angles: &Angles, head_dim: usize) -> Result<Buffer> {
@@ -1085,6 +1171,7 @@ impl Ops for CpuOps {
     fn release_memory(&mut self) {
         self.buffers.release();
         self.inputs = Default::default();
+        self.grouped_inputs = Vec::new();
         self.passing = None;
     }
 }
@@ -1097,6 +1184,8 @@ fn multiply(x: &mut [f32], y: &[f32]) {
 
 /// What a thread takes at a time of operations on single elements: some microseconds.
 const CHUNK_ELEMENTS: usize = 1 << 13;
+/// Rows of grouped products whose memory is kept.
+const KEPT_ROWS: usize = 64;
 /// Rows up to which a product takes about as long as reading its weights.
 const FEW_ROWS: usize = 8;
 

@@ -292,6 +292,23 @@ pub(crate) trait Ops: Holder + Send {
         self.gated(gate, &up, activation)
     }
 
+    /// Computes products that do not depend on each other, each of rows of its own.
+    fn grouped_linear(&mut self, products: &[Product<'_, Self>]) -> Result<Vec<Self::Tensor>> {
+        let product = |product: &Product<'_, Self>| self.product(product);
+        products.iter().map(product).collect()
+    }
+
+    /// Computes one of the products of [`Ops::grouped_linear`].
+    fn product(&mut self, product: &Product<'_, Self>) -> Result<Self::Tensor> {
+        let (x, weights) = (product.x, product.weights);
+        match product.gate {
+            None => self.linear(x, weights.0, weights.1),
+            Some((gate, activation)) => {
+                self.gated_linear(Input::Rows(x), gate, weights, activation)
+            }
+        }
+    }
+
     /// Rotates every head of `head_dim` elements.
     fn rotate(
         &mut self,
@@ -520,6 +537,16 @@ impl<O: Ops> Copy for Input<'_, O> {}
 
 /// A matrix and perhaps a bias.
 pub(crate) type LinearRef<'a, O> = (&'a <O as Holder>::Matrix, Option<&'a <O as Holder>::Vector>);
+
+/// A product of rows with a matrix, and perhaps with that of a gate.
+pub(crate) struct Product<'a, O: Ops> {
+    /// The rows.
+    pub x: &'a O::Tensor,
+    /// What they are multiplied with.
+    pub weights: LinearRef<'a, O>,
+    /// The product with this one, after the function, multiplies the result.
+    pub gate: Option<(LinearRef<'a, O>, Activation)>,
+}
 
 /// How queries meet keys in one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use llmsrv_gpu as gpu;
 
 use super::{
     Attention, BidirectionalAttention, DeltaRule, ExpertNetwork, ExpertNetworks, Holder, Input,
-    LinearRef, Ops, Result, SelectiveScan,
+    LinearRef, Ops, Product, Result, SelectiveScan,
     buffers::Buffer,
     cpu::{self, CpuOps},
     gpu::GpuOps,
@@ -599,6 +599,27 @@ impl Ops for SplitOps {
             let (gate, up) = (place.linear(gate)?, place.linear(up)?);
             let made = place.ops(self)?.gated_linear(input, gate, up, activation)?;
             Ok(place.made(made))
+        })
+    }
+
+    fn grouped_linear(&mut self, products: &[Product<'_, SplitOps>]) -> Result<Vec<Tensor>> {
+        let at = products
+            .first()
+            .map_or(At::Host, |product| product.weights.0.at());
+        at!(at, place => {
+            let rows = products.iter().map(|product| place.rows(self, product.x));
+            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            let mut here = Vec::with_capacity(products.len());
+            for (product, x) in products.iter().zip(&rows) {
+                let gate = |(gate, activation)| Ok((place.linear(gate)?, activation));
+                here.push(Product {
+                    x: &**x,
+                    weights: place.linear(product.weights)?,
+                    gate: product.gate.map(gate).transpose()?,
+                });
+            }
+            let made = place.ops(self)?.grouped_linear(&here)?;
+            Ok(made.into_iter().map(|y| place.made(y)).collect())
         })
     }
 
