@@ -386,12 +386,12 @@ fn of_kernel<'a>(product: &Product<'a, CpuOps>) -> Option<SmallVec<[PlainLinear<
         return Some(smallvec![(weights, bias, None)]);
     };
     let n_rows = product.x.n_rows();
-    Some(
-        match gated_together(n_rows, gate, product.weights, activation) {
-            Some((gate, weights)) => smallvec![(weights, bias, Some(gate))],
-            None => smallvec![of_one(gate)?, (weights, bias, None)],
-        },
-    )
+    let together = gated_together(n_rows, gate, product.weights, activation);
+    Some(if let Some((gate, weights)) = together {
+        smallvec![(weights, bias, Some(gate))]
+    } else {
+        smallvec![of_one(gate)?, (weights, bias, None)]
+    })
 }
 
 /// Returns a gate and what it multiplies, if one kernel computes both.
