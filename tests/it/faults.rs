@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -259,6 +260,22 @@ fn testgpu_sees_what_a_driver_does_to_a_model() {
 #[test]
 fn no_rule_of_vulkan_is_broken() {
     let sandbox = Sandbox::new();
+    let args = ["testgpu", "--json", "-c", "model", "--timeout", "300"];
+    let report = without_broken_rules(&sandbox, sandbox.command().args(args)).json();
+    assert_eq!(report["checks"][0]["outcome"], "pass", "{report:#}");
+    // A device that is measured for integer products is asked for the known answers of their kernels, too.
+    let mut command = sandbox.command();
+    command
+        .args(["bench", "--gpu", "--limits", "-r", "1"])
+        .envs(GPU)
+        .env_remove("XDG_CACHE_HOME")
+        .env("LLMSRV_GPU_ARITHMETIC", "int8");
+    let said = without_broken_rules(&sandbox, &mut command).ok();
+    assert!(said.stdout.contains("arithmetic int8"), "{said:?}");
+}
+
+/// Runs a command under the validation layer, which must have nothing to say.
+fn without_broken_rules(sandbox: &Sandbox, command: &mut Command) -> Output {
     let log = sandbox.path().join("validation.log");
     let settings = format!(
         "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n\
@@ -267,13 +284,10 @@ fn no_rule_of_vulkan_is_broken() {
         log.display()
     );
     fs::write(sandbox.path().join("vk_layer_settings.txt"), settings).unwrap();
-    let mut command = sandbox.command();
     command
-        .args(["testgpu", "--json", "-c", "model", "--timeout", "300"])
         .env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation")
         .env("VK_LAYER_SETTINGS_PATH", sandbox.path());
-    let report = Output::of(&mut command).json();
-    assert_eq!(report["checks"][0]["outcome"], "pass", "{report:#}");
+    let output = Output::of(command);
     let said = fs::read_to_string(log).expect("the layer, of vulkan-validationlayers");
     assert!(said.contains("Validation Layer Active"), "{said}");
     let broken = said.lines().filter(|line| {
@@ -282,6 +296,7 @@ fn no_rule_of_vulkan_is_broken() {
             .any(|word| line.starts_with(&format!("Validation {word}")))
     });
     assert_eq!(broken.count(), 0, "{said}");
+    output
 }
 
 /// Each tenth time while it loads, else while it computes or waits, as chance has it.
