@@ -320,10 +320,16 @@ pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Laun
     if settings.load.device != "vulkan" {
         return;
     }
-    match workers.free_bytes(settings.load.gpu.clone()) {
-        Ok(free) => {
+    match workers.gpus(settings.load.gpu.clone()) {
+        Ok(gpus) => {
+            for gpu in &gpus {
+                if let Some(limits) = &gpu.limits {
+                    let device = &gpu.name;
+                    tracing::info!(device, "a GPU that is used because it is allowed: {limits}");
+                }
+            }
             settings.gpus = Some(Gpus {
-                memory: free,
+                memory: gpus.iter().map(|gpu| gpu.free_bytes).collect(),
                 plan: llmsrv_models::plan,
             });
         }

@@ -195,6 +195,69 @@ async fn a_device_without_integer_products_is_named_and_multiplies_in_f32() {
     );
 }
 
+/// A GPU that is used only because it is allowed is measured when it is met for the first time, and every start says what
+/// came of it. So does `testgpu`.
+#[tokio::test]
+async fn a_gpu_that_must_be_allowed_is_measured() {
+    let sandbox = Sandbox::new();
+    let mut tested = sandbox.command();
+    let tested = tested.args([
+        "testgpu",
+        "--category",
+        "model",
+        "--json",
+        "--timeout",
+        "5m",
+    ]);
+    let tested: Value = serde_json::from_slice(&tested.output().unwrap().stdout).unwrap();
+    let devices = tested["devices"].as_array().unwrap();
+    // A machine of the tests may have a real GPU, which needs no permission.
+    if devices.iter().any(|device| device["kind"] == "discrete") {
+        return;
+    }
+    let is_rate = |rate: f64| (0.1..1e5).contains(&rate);
+    for (what, unit) in [
+        ("memory read", "GB/s"),
+        ("f32 fma", "GFLOP/s"),
+        ("memory read by the CPU", "GB/s"),
+    ] {
+        let mut checks = tested["checks"].as_array().unwrap().iter();
+        let check = checks.find(|check| check["name"] == format!("vulkan:0 {what}"));
+        let check = check.unwrap_or_else(|| panic!("no {what}: {tested}"));
+        assert_eq!(check["unit"], unit);
+        assert!(is_rate(check["value"].as_f64().unwrap()), "{check}");
+    }
+
+    let cache = sandbox.path().join("cache");
+    let env = [&GPU[..], &[("XDG_CACHE_HOME", cache.to_str().unwrap())]].concat();
+    let start = || {
+        let server = sandbox.serve_with(&[], &env);
+        server.wait_for_log(MEASURED, 1);
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains(MEASURED)).unwrap();
+        line[line.find(MEASURED).unwrap()..].to_owned()
+    };
+    let said = start();
+    for unit in ["GB/s, f32", "GFLOP/s; the CPU", "GB/s"] {
+        let (before, _) = said.split_once(unit).unwrap();
+        let rate = before.split_whitespace().last().unwrap();
+        assert!(is_rate(rate.parse().unwrap()), "{said}");
+    }
+    // The second time nothing is measured: the digits are the same.
+    assert_eq!(start(), said);
+    let kept = fs::read_to_string(cache.join("llmsrv/gpu-drivers")).unwrap();
+    let words: Vec<&str> = kept.split_whitespace().collect();
+    let [_, read, _, _] = words[..] else {
+        panic!("{kept}")
+    };
+    let read: f64 = read.parse().unwrap();
+    let first = format!("memory read {:.1} GB/s", read / 1e9);
+    assert!(said.contains(&first), "{said} {kept}");
+}
+
+/// How the log begins to say what was measured.
+const MEASURED: &str = "a GPU that is used because it is allowed: ";
+
 /// Bytes of a GPU that this needs with the context that it is loaded for.
 fn memory_for(plan: &Plan) -> u64 {
     plan.needed(plan.context_length.min(4096)).gpu(0)

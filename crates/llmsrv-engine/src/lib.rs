@@ -17,6 +17,7 @@ pub mod request;
 
 mod embed;
 mod engine;
+mod gpu;
 mod handle;
 mod options;
 mod placement;
@@ -39,6 +40,7 @@ pub mod stop;
 pub mod fake;
 
 pub use embed::{EmbedError, Embeddings};
+pub use gpu::{GpuLimits, UsableGpu};
 pub use handle::{Ending, Generation, Handle, spawn, spawn_within};
 pub use image::{Grid, Image, ImageError, ImageSpan, Part, Vision};
 pub use model::{

@@ -147,6 +147,24 @@ fn described(devices: &[(vk::PhysicalDevice, u32, Found)]) -> Vec<Found> {
     devices.iter().map(|(_, _, found)| found.clone()).collect()
 }
 
+impl Found {
+    /// Returns whether it is a GPU that is used without being allowed by name: neither integrated nor of Intel, nor the
+    /// CPU.
+    pub fn is_usual(&self) -> bool {
+        self.refusal_unless_allowed().is_none()
+    }
+
+    /// Returns why it is left out where nobody allows it.
+    fn refusal_unless_allowed(&self) -> Option<Refusal> {
+        match self.kind {
+            Kind::Software => Some(Refusal::Software),
+            Kind::Integrated | Kind::Other => Some(Refusal::Vendor),
+            Kind::Discrete | Kind::Virtual if self.vendor_id == INTEL => Some(Refusal::Vendor),
+            Kind::Discrete | Kind::Virtual => None,
+        }
+    }
+}
+
 /// Returns which of the devices are used: in the order in which they are named, else discrete before integrated, and
 /// those with more memory first.
 ///
@@ -174,12 +192,11 @@ pub fn choose(found: &[Found], choice: &Choice) -> Result<Vec<usize>, Error> {
         if is_hidden(index, device) {
             return Some(Refusal::Hidden);
         }
-        if device.kind == Kind::Software && !choice.software {
-            return Some(Refusal::Software);
-        }
-        let is_special = matches!(device.kind, Kind::Integrated | Kind::Other);
-        if (is_special || device.vendor_id == INTEL) && !choice.vendor {
-            return Some(Refusal::Vendor);
+        match device.refusal_unless_allowed() {
+            Some(Refusal::Software) if choice.software => {}
+            Some(Refusal::Vendor) if choice.vendor => {}
+            Some(refusal) => return Some(refusal),
+            None => {}
         }
         device.lacks.map(Refusal::Lacks)
     };

@@ -34,7 +34,8 @@ impl BandwidthProbe {
         BandwidthProbe::with_bytes(512 << 20)
     }
 
-    fn with_bytes(n_bytes: usize) -> BandwidthProbe {
+    /// As [`BandwidthProbe::new`], with so many bytes, in whole large pages.
+    pub fn with_bytes(n_bytes: usize) -> BandwidthProbe {
         let n_bytes = n_bytes.next_multiple_of(LARGE_PAGE);
         let Ok(layout) = Layout::from_size_align(n_bytes, LARGE_PAGE) else {
             unreachable!("a power of two, and a multiple of it")

@@ -56,7 +56,7 @@ use crate::{
 pub use crate::{
     families::{architectures, encoders, not_yet, refusal},
     observer::{InputSum, InputSums},
-    ops::gpu::{best_gpu, gpu_choice, gpu_memory},
+    ops::gpu::{best_gpu, gpu_choice, usable_gpus},
 };
 
 /// Bytes of weights up to which a model computes with activations of 16 bits unless told otherwise: it

@@ -7,9 +7,9 @@ use std::{
 };
 
 use llmsrv_engine::{
-    ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuArithmetic, GpuOptions, GpuShare,
-    Image, ImageRows, LoadError, LoadOptions, ModelError, ModelSpec, NpuOptions, Offload, Pooling,
-    Span, SpanState, StateId, StepPlan,
+    ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuArithmetic, GpuLimits, GpuOptions,
+    GpuShare, Image, ImageRows, LoadError, LoadOptions, ModelError, ModelSpec, NpuOptions, Offload,
+    Pooling, Span, SpanState, StateId, StepPlan, UsableGpu,
 };
 
 /// Bytes that are not what they should be.
@@ -20,8 +20,8 @@ pub(crate) struct Malformed;
 /// What the server wants.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
-    /// Say how many bytes each GPU has free.
-    FreeBytes(GpuOptions),
+    /// Say which GPUs there are.
+    Gpus(GpuOptions),
     /// Load the model of a file; its images are read by the server.
     Load(OsString, Box<LoadOptions>),
     ReserveBlocks(usize),
@@ -33,7 +33,7 @@ pub(crate) enum Request {
 /// What a worker answers.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    FreeBytes(Vec<u64>),
+    Gpus(Vec<UsableGpu>),
     Loaded(ModelSpec),
     NotLoaded(LoadError),
     Done,
@@ -55,7 +55,7 @@ impl Request {
 
     pub(crate) fn write(&self, to: &mut Vec<u8>) {
         match self {
-            Request::FreeBytes(gpu) => write_as(to, 0, gpu),
+            Request::Gpus(gpu) => write_as(to, 0, gpu),
             Request::Load(path, options) => {
                 write_as(to, 1, path);
                 options.write(to);
@@ -70,7 +70,7 @@ impl Request {
     pub(crate) fn read(from: &[u8]) -> Result<Request, Malformed> {
         let mut from = Reader(from);
         let request = match from.byte()? {
-            0 => Request::FreeBytes(Wire::read(&mut from)?),
+            0 => Request::Gpus(Wire::read(&mut from)?),
             1 => Request::Load(Wire::read(&mut from)?, Box::new(Wire::read(&mut from)?)),
             2 => Request::ReserveBlocks(Wire::read(&mut from)?),
             3 => Request::ReserveStates(Wire::read(&mut from)?),
@@ -92,7 +92,7 @@ impl Reply {
 
     pub(crate) fn write(&self, to: &mut Vec<u8>) {
         match self {
-            Reply::FreeBytes(gpus) => write_as(to, 0, gpus),
+            Reply::Gpus(gpus) => write_as(to, 0, gpus),
             Reply::Loaded(spec) => write_as(to, 1, spec),
             Reply::NotLoaded(error) => write_as(to, 2, error),
             Reply::Done => {
@@ -123,7 +123,7 @@ impl Reply {
     pub(crate) fn read(from: &[u8]) -> Result<Reply, Malformed> {
         let mut from = Reader(from);
         let reply = match from.byte()? {
-            0 => Reply::FreeBytes(Wire::read(&mut from)?),
+            0 => Reply::Gpus(Wire::read(&mut from)?),
             1 => Reply::Loaded(Wire::read(&mut from)?),
             2 => Reply::NotLoaded(Wire::read(&mut from)?),
             3 => Reply::Done,
@@ -167,6 +167,8 @@ macro_rules! fields {
 
 fields! {
     GpuOptions { arithmetic, vendor, software, leave_free_bytes, limit_bytes, visible, nvidia, checked }
+    UsableGpu { name, free_bytes, limits }
+    GpuLimits { read, float, cpu_read }
     Offload { n_layers, n_cpu_moe, main_gpu, spread, split }
     NpuOptions { runtime, provider, cache }
     Adapter { path, scale }

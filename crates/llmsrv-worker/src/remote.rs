@@ -11,6 +11,7 @@ use std::{
 
 use llmsrv_engine::{
     GpuOptions, GpuShare, LoadError, LoadOptions, Model, ModelError, ModelSpec, OnLoss, StepPlan,
+    UsableGpu,
 };
 use parking_lot::Mutex;
 
@@ -64,17 +65,17 @@ impl Launcher {
         Launcher { limits, ..self }
     }
 
-    /// Returns the bytes of memory that each GPU has free, as a worker sees it.
+    /// Returns the GPUs that models may be loaded to, as a worker sees them, the best one first.
     ///
     /// # Errors
     ///
     /// [`LoadError::Gpu`] if there is no GPU that can be used; [`LoadError::DeviceLost`] if the driver took the worker
     /// with it.
-    pub fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError> {
+    pub fn gpus(&self, options: GpuOptions) -> Result<Vec<UsableGpu>, LoadError> {
         let mut worker = self.start()?;
-        let request = Request::FreeBytes(options);
+        let request = Request::Gpus(options);
         match worker.ask(&request, self.limits.load.or(Some(PROBE))) {
-            Ok(Reply::FreeBytes(gpus)) if (1..=MOST_GPUS).contains(&gpus.len()) => Ok(gpus),
+            Ok(Reply::Gpus(gpus)) if (1..=MOST_GPUS).contains(&gpus.len()) => Ok(gpus),
             Ok(Reply::NotLoaded(error)) => Err(error),
             Ok(_) => Err(lost(worker.lose(&no_answer()), Duration::ZERO)),
             Err(reason) => Err(lost(reason, Duration::ZERO)),

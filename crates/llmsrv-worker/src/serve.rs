@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use llmsrv_engine::{GpuOptions, LoadError, LoadOptions, Model, ModelError, StepPlan};
+use llmsrv_engine::{GpuOptions, LoadError, LoadOptions, Model, ModelError, StepPlan, UsableGpu};
 
 use crate::{
     frame::Frames,
@@ -15,16 +15,16 @@ use crate::{
 
 /// What a worker can do.
 pub(crate) trait Device {
-    fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError>;
+    fn gpus(&self, options: GpuOptions) -> Result<Vec<UsableGpu>, LoadError>;
     fn load(&self, path: &Path, options: &LoadOptions) -> Result<Box<dyn Model>, LoadError>;
 }
 
 impl<F, L> Device for (F, L)
 where
-    F: Fn(GpuOptions) -> Result<Vec<u64>, LoadError>,
+    F: Fn(GpuOptions) -> Result<Vec<UsableGpu>, LoadError>,
     L: Fn(&Path, &LoadOptions) -> Result<Box<dyn Model>, LoadError>,
 {
-    fn free_bytes(&self, options: GpuOptions) -> Result<Vec<u64>, LoadError> {
+    fn gpus(&self, options: GpuOptions) -> Result<Vec<UsableGpu>, LoadError> {
         (self.0)(options)
     }
 
@@ -40,7 +40,7 @@ where
 ///
 /// Stdin is no socket: a person has called this.
 pub fn serve(
-    free_bytes: impl Fn(GpuOptions) -> Result<Vec<u64>, LoadError>,
+    gpus: impl Fn(GpuOptions) -> Result<Vec<UsableGpu>, LoadError>,
     load: impl Fn(&Path, &LoadOptions) -> Result<Box<dyn Model>, LoadError>,
 ) -> io::Result<()> {
     #[cfg(target_os = "linux")]
@@ -56,7 +56,7 @@ pub fn serve(
         return Err(io::Error::other("this command is for the server alone"));
     }
     let socket = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
-    serve_socket(socket, &(free_bytes, load))
+    serve_socket(socket, &(gpus, load))
 }
 
 /// Serves a socket until the other side closes it.
@@ -72,8 +72,8 @@ pub(crate) fn serve_socket(socket: UnixStream, device: &impl Device) -> io::Resu
         }
         let request = Request::read(&frame).map_err(io::Error::other)?;
         let reply = match (request, &mut model) {
-            (Request::FreeBytes(options), _) => match device.free_bytes(options) {
-                Ok(gpus) => Reply::FreeBytes(gpus),
+            (Request::Gpus(options), _) => match device.gpus(options) {
+                Ok(gpus) => Reply::Gpus(gpus),
                 Err(error) => Reply::NotLoaded(error),
             },
             (Request::Load(path, options), _) => match device.load(Path::new(&path), &options) {

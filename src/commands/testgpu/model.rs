@@ -57,9 +57,48 @@ pub fn check(
             },
             ..options.clone()
         };
+        for check in measured(device, workers, &options.gpu) {
+            on(check);
+        }
         on(on_a_gpu(device, workers, &path, &options, &right));
     }
     Ok(())
+}
+
+/// Says what was measured of a GPU that is used only where it is allowed. What keeps it from being opened, loading says.
+fn measured(device: &DeviceInfo, workers: &Launcher, options: &GpuOptions) -> Vec<Check> {
+    let gpus = workers.gpus(options.clone()).unwrap_or_default();
+    let Some(limits) = gpus.first().and_then(|gpu| gpu.limits) else {
+        return Vec::new();
+    };
+    let check = |what: &str, value: u64, unit: &str, detail: &str| {
+        let name = format!("{} {what}", device.label());
+        Check {
+            value: Some(value as f64 / 1e9),
+            unit: Some(unit.to_owned()),
+            ..Check::new(CATEGORY, name, Outcome::Info, detail)
+        }
+    };
+    let slower = if limits.is_slower() {
+        "slower than the CPU"
+    } else {
+        "faster than the CPU"
+    };
+    vec![
+        check("memory read", limits.read, "GB/s", slower),
+        check(
+            "f32 fma",
+            limits.float,
+            "GFLOP/s",
+            "a multiplication and a sum are two",
+        ),
+        check(
+            "memory read by the CPU",
+            limits.cpu_read,
+            "GB/s",
+            "all cores",
+        ),
+    ]
 }
 
 fn on_a_gpu(

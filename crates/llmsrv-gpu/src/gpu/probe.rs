@@ -15,6 +15,8 @@ pub struct Probe {
     data: Region,
     /// A word for each lane.
     out: Region,
+    /// How long something is repeated at least.
+    enough: Duration,
 }
 
 impl Probe {
@@ -23,9 +25,22 @@ impl Probe {
     /// # Errors
     /// As [`Gpu::open`]; [`Error::OutOfMemory`] if less than 32 MiB could be taken.
     pub fn open(choice: &Choice) -> Result<Probe, Error> {
+        Probe::within(choice, MOST_BYTES, LONG_ENOUGH)
+    }
+
+    /// As [`Probe::open`], with 128 MiB at most and less time for each measurement, so that a start may wait for
+    /// it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn brief(choice: &Choice) -> Result<Probe, Error> {
+        Probe::within(choice, MOST_BYTES / 8, LONG_ENOUGH / 5)
+    }
+
+    fn within(choice: &Choice, most_bytes: u64, enough: Duration) -> Result<Probe, Error> {
         let mut gpu = Gpu::open(choice, 0)?;
         let free = gpu.free_bytes();
-        let bytes = MOST_BYTES.min(gpu.max_binding()).min(free / 2);
+        let bytes = most_bytes.min(gpu.max_binding()).min(free / 2);
         let bytes = bytes / ALIGNMENT * ALIGNMENT;
         if bytes < FEWEST_BYTES {
             return Err(Error::OutOfMemory {
@@ -42,7 +57,12 @@ impl Probe {
             })
         };
         let (data, out) = (region(bytes)?, region(4 * MOST_LANES as u64)?);
-        let mut probe = Probe { gpu, data, out };
+        let mut probe = Probe {
+            gpu,
+            data,
+            out,
+            enough,
+        };
         probe.fill()?;
         Ok(probe)
     }
@@ -145,7 +165,7 @@ impl Probe {
             run(&mut self.gpu, n)?;
             self.gpu.finish()?;
             let took = start.elapsed();
-            if took >= LONG_ENOUGH || n >= MOST_TIMES {
+            if took >= self.enough || n >= MOST_TIMES {
                 return Ok(f64::from(n) / took.as_secs_f64());
             }
             n *= 2;

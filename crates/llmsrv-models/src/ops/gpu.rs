@@ -5,11 +5,13 @@ mod drivers;
 
 use std::ops::Range;
 
-use llmsrv_engine::{BlockId, GpuArithmetic, GpuOptions, LoadError, ModelError, StateId, StepPlan};
+use llmsrv_engine::{
+    BlockId, GpuArithmetic, GpuOptions, LoadError, ModelError, StateId, StepPlan, UsableGpu,
+};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    self as gpu, Angles, Arithmetic, Cache, Choice, DeviceName, Function, Gpu, Matrix, Pairs,
-    States, Step, StepRow, Stretch, Stretches, Tensor, Vector,
+    self as gpu, Angles, Arithmetic, Cache, Choice, DeviceName, Found, Function, Gpu, Matrix,
+    Pairs, States, Step, StepRow, Stretch, Stretches, Tensor, Vector,
 };
 
 use super::{
@@ -209,7 +211,7 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
 /// Returns options that name one GPU alone: the best of those that `options` allow.
 ///
 /// # Errors
-/// As [`gpu_memory`].
+/// As [`usable_gpus`].
 pub fn best_gpu(options: &GpuOptions) -> Result<GpuOptions, LoadError> {
     let gpus = open(options)?;
     Ok(GpuOptions {
@@ -220,13 +222,34 @@ pub fn best_gpu(options: &GpuOptions) -> Result<GpuOptions, LoadError> {
     })
 }
 
-/// Returns the free memory in bytes of each GPU that models would be loaded to.
+/// Returns the GPUs that models would be loaded to. Those that are used only where that is allowed are measured, once for
+/// each driver.
 ///
 /// # Errors
 /// As [`crate::load`] with the device `vulkan`, if there is none.
-pub fn gpu_memory(options: GpuOptions) -> Result<Vec<u64>, LoadError> {
-    let gpus = open(&options)?;
-    Ok(gpus.iter().map(Gpu::free_bytes).collect())
+pub fn usable_gpus(options: &GpuOptions) -> Result<Vec<UsableGpu>, LoadError> {
+    let gpus = open(options)?;
+    let known = gpus.iter().map(|gpu| UsableGpu {
+        name: gpu.device().name.clone(),
+        free_bytes: gpu.free_bytes(),
+        limits: None,
+    });
+    let mut known: Vec<UsableGpu> = known.collect();
+    let devices: Vec<Found> = gpus.iter().map(|gpu| gpu.device().clone()).collect();
+    // Their memory is read.
+    drop(gpus);
+    for (device, known) in devices.iter().zip(&mut known) {
+        if device.is_usual() {
+            continue;
+        }
+        match drivers::limits(options, device) {
+            Ok(limits) => known.limits = Some(limits),
+            Err(error) => {
+                tracing::warn!(device = device.name, %error, "the GPU could not be measured");
+            }
+        }
+    }
+    Ok(known)
 }
 
 impl Holder for GpuOps {

@@ -675,7 +675,7 @@ fn what_cannot_be_computed_is_refused_with_a_reason_and_a_cure() {
     );
 
     // A machine of the tests may have a real GPU, which is then used.
-    if llmsrv_models::gpu_memory(GpuOptions::default()).is_err() {
+    if llmsrv_models::usable_gpus(&GpuOptions::default()).is_err() {
         let reason = refusal(&path, GpuOptions::default());
         assert!(
             reason.contains("computes on the CPU") && reason.contains("LLMSRV_GPU=0"),

@@ -136,7 +136,7 @@ fn everything_else_arrives_as_it_was_sent() {
     };
     let mut frame = Vec::new();
     for request in [
-        Request::FreeBytes(options.gpu.clone()),
+        Request::Gpus(options.gpu.clone()),
         Request::Load("/models/\u{e4}".into(), Box::new(options)),
         Request::ReserveBlocks(9),
         Request::ReserveStates(1),
@@ -168,9 +168,19 @@ fn everything_else_arrives_as_it_was_sent() {
         ],
         npu: true,
     };
+    let limits = GpuLimits {
+        read: 1 << 39,
+        float: 1 << 43,
+        cpu_read: 77,
+    };
+    let gpu = |limits| UsableGpu {
+        name: "card \u{e4}".into(),
+        free_bytes: 1 << 34,
+        limits,
+    };
     let long = "\u{e4}".repeat(LONGEST_TEXT);
     for reply in [
-        Reply::FreeBytes(vec![77, 78]),
+        Reply::Gpus(vec![gpu(None), gpu(Some(limits))]),
         Reply::Loaded(spec),
         Reply::NotLoaded(LoadError::Gpu("no".into())),
         Reply::Done,

@@ -1,17 +1,21 @@
-//! Which drivers gave the known answers of all kernels: asked once for each driver, device, arithmetic and version of this
-//! program.
+//! Which drivers gave the known answers of all kernels, and what some devices can do at most: asked once for each driver,
+//! device, arithmetic and version of this program.
 
 use std::{
     collections::HashSet,
+    fmt,
     fs::{self, File},
     io::{self, Read as _, Write as _},
     os::unix::fs::DirBuilderExt as _,
     path::Path,
     sync::LazyLock,
+    thread,
     time::Instant,
 };
 
-use llmsrv_gpu::{self as gpu, Arithmetic, Choice, Found, Gpu};
+use llmsrv_engine::{GpuLimits, GpuOptions};
+use llmsrv_gpu::{self as gpu, Arithmetic, Choice, DeviceName, Found, Gpu, Probe};
+use llmsrv_kernels::probe::BandwidthProbe;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
@@ -30,7 +34,8 @@ pub(super) fn check(
     static KNOWN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let own = key(device, choice.arithmetic);
     let mut known = KNOWN.lock();
-    if known.contains(&own) || file.is_some_and(|file| read(file).contains(&own)) {
+    let is_own = |driver: &Driver| driver.key == own;
+    if known.contains(&own) || file.is_some_and(|file| read(file).iter().any(is_own)) {
         return Ok(());
     }
     let begun = Instant::now();
@@ -49,12 +54,98 @@ pub(super) fn check(
         "all kernels give the known answers"
     );
     if let Some(file) = file
-        && let Err(error) = add(file, &own)
+        && let Err(error) = add(file, Driver::of(own.clone()))
     {
         tracing::debug!(%error, file = %file.display(), "the driver will be checked again");
     }
     known.insert(own);
     Ok(())
+}
+
+/// Returns what a device can do at most: measured once, in some tenths of a second, and kept beside its driver.
+///
+/// # Errors
+/// [`gpu::Error::OutOfMemory`], or what fails meanwhile.
+pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, gpu::Error> {
+    let choice = super::gpu_choice(options);
+    let (own, file) = (key(device, choice.arithmetic), options.checked.as_deref());
+    let mut known = file.map_or_else(Vec::new, read).into_iter();
+    let found = known.find(|driver| driver.key == own);
+    if let Some(limits) = found.and_then(|driver| driver.limits) {
+        return Ok(limits);
+    }
+    let begun = Instant::now();
+    let mut probe = Probe::brief(&Choice {
+        leave_free_bytes: 0,
+        limit_bytes: None,
+        visible: Some(vec![DeviceName::Number(device.number)]),
+        ..choice
+    })?;
+    let n_threads = thread::available_parallelism().map_or(1, usize::from);
+    let limits = GpuLimits {
+        read: probe.bytes_per_second()? as u64,
+        float: probe.float_ops_per_second()? as u64,
+        // As many bytes as the GPU reads.
+        cpu_read: BandwidthProbe::with_bytes(128 << 20).bytes_per_second(n_threads) as u64,
+    };
+    let ms = begun.elapsed().as_millis();
+    tracing::debug!(device = device.name, ms, ?limits, "measured");
+    let measured = Driver {
+        key: own,
+        limits: Some(limits),
+    };
+    if let Some(file) = file
+        && let Err(error) = add(file, measured)
+    {
+        tracing::debug!(%error, file = %file.display(), "the GPU will be measured again");
+    }
+    Ok(limits)
+}
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq)]
+struct Driver {
+    /// Of a driver whose kernels gave the known answers.
+    key: String,
+    /// What was measured, if it was.
+    limits: Option<GpuLimits>,
+}
+
+impl Driver {
+    fn of(key: String) -> Driver {
+        Driver { key, limits: None }
+    }
+
+    /// Reads a key, or a key and three numbers.
+    fn read(line: &str) -> Option<Driver> {
+        let mut words = line.split(' ');
+        let key = words.next()?;
+        if key.len() != 64 || !key.bytes().all(|c| c.is_ascii_hexdigit()) {
+            return None;
+        }
+        let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
+        let limits = match numbers.ok()?[..] {
+            [] => None,
+            [read, float, cpu_read] => Some(GpuLimits {
+                read,
+                float,
+                cpu_read,
+            }),
+            _ => return None,
+        };
+        let key = key.to_owned();
+        Some(Driver { key, limits })
+    }
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match &self.limits {
+            None => Ok(()),
+            Some(it) => write!(f, " {} {} {}", it.read, it.float, it.cpu_read),
+        }
+    }
 }
 
 /// Returns the digest of all that a result depends on, and of what was asked.
@@ -80,27 +171,27 @@ fn key(device: &Found, arithmetic: Arithmetic) -> String {
     hex::encode(digest.finalize())
 }
 
-/// Reads the keys of a file, the last ones alone of one that somebody made longer. What is no key does not count, and a
-/// file that cannot be read has none.
-fn read(path: &Path) -> Vec<String> {
+/// Reads the lines of a file, the last ones alone of one that somebody made longer. What is none does not count, and a file
+/// that cannot be read has none.
+fn read(path: &Path) -> Vec<Driver> {
     let mut text = Vec::new();
     let found = File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text));
     if found.is_err() {
         return Vec::new();
     }
     let text = String::from_utf8_lossy(&text);
-    let is_key = |line: &&str| line.len() == 64 && line.bytes().all(|c| c.is_ascii_hexdigit());
-    let mut keys: Vec<String> = text.lines().filter(is_key).map(str::to_owned).collect();
-    keys.drain(..keys.len().saturating_sub(MOST_KEYS));
-    keys
+    let mut drivers: Vec<Driver> = text.lines().filter_map(Driver::read).collect();
+    drivers.drain(..drivers.len().saturating_sub(MOST_DRIVERS));
+    drivers
 }
 
-/// Writes the file as a whole, with one more key and at most [`MOST_KEYS`]. Of two processes that do so at the same time
-/// one is forgotten, which costs one more check.
-fn add(path: &Path, key: &str) -> io::Result<()> {
-    let mut keys = read(path);
-    keys.push(key.to_owned());
-    keys.drain(..keys.len().saturating_sub(MOST_KEYS));
+/// Writes the file as a whole, with one more driver, or more of one, and at most [`MOST_DRIVERS`]. Of two processes that do
+/// so at the same time one is forgotten, which costs one more check.
+fn add(path: &Path, driver: Driver) -> io::Result<()> {
+    let mut drivers = read(path);
+    drivers.retain(|known| known.key != driver.key);
+    drivers.push(driver);
+    drivers.drain(..drivers.len().saturating_sub(MOST_DRIVERS));
     let folder = path.parent().unwrap_or(path);
     fs::DirBuilder::new()
         .recursive(true)
@@ -108,13 +199,15 @@ fn add(path: &Path, key: &str) -> io::Result<()> {
         .create(folder)?;
     // Readable by the user alone, and gone if it is not whole.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all((keys.join("\n") + "\n").as_bytes())?;
+    for driver in drivers {
+        writeln!(file, "{driver}")?;
+    }
     file.persist(path)?;
     Ok(())
 }
 
-/// Keys that are kept; the oldest ones leave.
-const MOST_KEYS: usize = 64;
+/// Drivers that are kept; the oldest ones leave.
+const MOST_DRIVERS: usize = 64;
 /// Far more than so many take.
 const MOST_BYTES: u64 = 64 << 10;
 
@@ -125,31 +218,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_kept_and_damage_is_forgotten() {
+    fn drivers_are_kept_and_damage_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache/gpu-drivers");
         let key = |n: usize| format!("{n:064x}");
+        let driver = |n| Driver::of(key(n));
         assert!(read(&path).is_empty());
-        add(&path, &key(1)).unwrap();
+        add(&path, driver(1)).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(read(&path), [key(1)]);
+        assert_eq!(read(&path), [driver(1)]);
         // Not text, half a line, a line that is too long.
         let mut damaged = vec![0xff, 0, b'\n'];
         damaged.extend(format!("{}\n{}\n{}00\n{}", key(2), &key(3)[1..], key(4), key(5)).bytes());
+        // Too few numbers, one too large, and one that is none.
+        let large = u128::from(u64::MAX) + 1;
+        let numbers = format!(
+            "\n{0} 1 2\n{0} 1 2 {large}\n{0} 1 -2 3\n{0} 1 2 3 4",
+            key(7)
+        );
+        damaged.extend(numbers.bytes());
         fs::write(&path, damaged).unwrap();
-        assert_eq!(read(&path), [key(2), key(5)]);
-        add(&path, &key(6)).unwrap();
-        assert_eq!(read(&path), [key(2), key(5), key(6)]);
-        for n in 0..2 * MOST_KEYS {
-            add(&path, &key(n)).unwrap();
+        assert_eq!(read(&path), [driver(2), driver(5)]);
+        add(&path, driver(6)).unwrap();
+        assert_eq!(read(&path), [driver(2), driver(5), driver(6)]);
+        // What was measured takes the place of the line without it.
+        let measured = Driver {
+            limits: Some(GpuLimits {
+                read: 1 << 40,
+                float: u64::MAX,
+                cpu_read: 0,
+            }),
+            ..driver(5)
+        };
+        add(&path, measured.clone()).unwrap();
+        assert_eq!(read(&path), [driver(2), driver(6), measured]);
+        for n in 0..2 * MOST_DRIVERS {
+            add(&path, driver(n)).unwrap();
         }
-        let last: Vec<String> = (MOST_KEYS..2 * MOST_KEYS).map(key).collect();
+        let last: Vec<Driver> = (MOST_DRIVERS..2 * MOST_DRIVERS).map(driver).collect();
         assert_eq!(read(&path), last);
         fs::write(&path, vec![b'a'; 10 << 20]).unwrap();
         assert!(read(&path).is_empty());
         assert!(read(folder.path()).is_empty(), "a folder");
-        assert!(add(&path.join("below-a-file"), &key(0)).is_err());
+        assert!(add(&path.join("below-a-file"), driver(0)).is_err());
         let n_files = fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(n_files, 1, "nothing is left beside it");
     }
