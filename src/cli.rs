@@ -25,7 +25,7 @@ mod ssh;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
 
 use crate::{
@@ -245,48 +245,12 @@ pub enum Command {
     GpuWorker(GpuWorkerArgs),
 }
 
-impl Command {
-    /// Tells whether results, and therefore errors, are wanted as JSON.
-    pub fn wants_json(&self) -> bool {
-        match self {
-            Command::Search(args) => args.json,
-            Command::List(args) => args.json,
-            Command::Show(args) => args.json,
-            Command::Ps(args) => args.json,
-            Command::Bench(args) => args.json,
-            Command::Imatrix(args) => args.json,
-            Command::Testgpu(args) => args.common.json,
-            Command::Testnpu(args) => args.common.json,
-            Command::Key(args) => args.wants_json(),
-            Command::Config(args) => args.wants_json(),
-            Command::Create(args) => args.json,
-            Command::Launch(args) => args.json,
-            Command::Default(args) => args.json,
-            Command::Pull(args) => args.json,
-            Command::Push(args) => args.json,
-            Command::InstallModel(args) => args.json,
-            Command::Version(args) => args.json,
-            Command::Status(args) => args.json,
-            Command::Monitor(args) => args.json,
-            Command::Test(args) => args.json,
-            Command::Examples(args) => args.json,
-            Command::Service(args) => args.wants_json(),
-            Command::Firewall(args) => args.wants_json(),
-            Command::Ssh(args) => args.wants_json(),
-            Command::Stop(args) => args.json,
-            Command::Cp(args) => args.json,
-            Command::Rm(args) => args.json,
-            Command::Logs(args) => args.json,
-            Command::Serve(_)
-            | Command::Run(_)
-            | Command::Logkit(_)
-            | Command::Net(_)
-            | Command::Completions(_)
-            | Command::Generate(_)
-            | Command::DeviceWorker(_)
-            | Command::GpuWorker(_) => false,
-        }
-    }
+/// Tells whether results, and therefore errors, are wanted as JSON: the flag `json` of every command that writes some.
+pub fn wants_json(matches: &ArgMatches) -> bool {
+    let is_given = |json: Option<&bool>| json.copied().unwrap_or(false);
+    let below = matches.subcommand();
+    matches.try_get_one("json").is_ok_and(is_given)
+        || below.is_some_and(|(_, matches)| wants_json(matches))
 }
 
 /// Returns the parser with the commands grouped in its help.

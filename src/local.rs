@@ -5,8 +5,8 @@ use std::{ffi::OsString, path::Path, sync::Arc};
 use anyhow::Context as _;
 use llmsrv_config::{Config, Folders, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
 use llmsrv_engine::{
-    ActivationPrecision, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Model, Offload,
-    Speculation,
+    ActivationPrecision, GpuArithmetic, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Model,
+    Offload, Speculation,
 };
 use llmsrv_models::Companions;
 use llmsrv_registry::Mirror;
@@ -289,9 +289,13 @@ pub fn activation_precision(config: &ServerConfig) -> ActivationPrecision {
     }
 }
 
-/// Says which GPUs models may be loaded to.
+/// Says which GPUs models may be loaded to, and how they compute.
 pub fn gpu(config: &ServerConfig) -> GpuOptions {
     GpuOptions {
+        arithmetic: match config.gpu_arithmetic.as_str() {
+            "int8" => GpuArithmetic::Int8,
+            _ => GpuArithmetic::Exact,
+        },
         vendor: config.vendor_gpu == Some(true),
         software: config.gpu_allow_software,
         leave_free_bytes: config.gpu_overhead,

@@ -7,6 +7,7 @@
 
 mod about;
 mod catalogue;
+mod checks;
 mod cli;
 mod commands;
 mod complete;
@@ -66,15 +67,11 @@ fn main() -> ExitCode {
     // Answers a shell that asks for completions, and ends.
     clap_complete::CompleteEnv::with_factory(cli::command).complete();
 
-    let parsed = match parse(args) {
+    let (parsed, as_json) = match parse(args) {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
     term::set_color(parsed.global.color);
-    let as_json = parsed
-        .command
-        .as_ref()
-        .is_some_and(cli::Command::wants_json);
     match commands::dispatch(parsed) {
         Ok(code) => code,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
@@ -88,11 +85,12 @@ fn is_named_logkit(args: &[OsString]) -> bool {
     name.is_some_and(|name| name == "logkit")
 }
 
-fn parse(args: Vec<OsString>) -> Result<Cli, ExitCode> {
+/// Returns what was asked, and whether it is wanted as JSON.
+fn parse(args: Vec<OsString>) -> Result<(Cli, bool), ExitCode> {
     let parsed = cli::command()
         .long_version(commands::long_version())
         .try_get_matches_from(legacy::translate(args))
-        .and_then(|matches| Cli::from_arg_matches(&matches));
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, cli::wants_json(&matches))));
     parsed.map_err(|mut error| {
         if error.kind() == ErrorKind::InvalidSubcommand {
             suggest(&mut error);

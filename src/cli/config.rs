@@ -41,10 +41,3 @@ pub enum ConfigAction {
     /// Print where the settings file is, or would be
     Path,
 }
-
-impl ConfigArgs {
-    /// Tells whether results, and therefore errors, are wanted as JSON.
-    pub fn wants_json(&self) -> bool {
-        self.json || matches!(self.action, Some(ConfigAction::Check { json: true }))
-    }
-}

@@ -10,7 +10,7 @@ pub const ABOUT: &str = "Install a model for code, if there is none yet\n\n\
     that was interrupted goes on where it was.";
 
 /// Arguments of `install-model`.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_help = "Examples:\n  \
     llmsrv install-model                       A small model for code, unless there is a model\n  \
     llmsrv install-model --best                The best one for code that fits this machine\n  \

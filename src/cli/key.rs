@@ -21,18 +21,6 @@ pub struct KeyArgs {
     pub action: KeyAction,
 }
 
-impl KeyArgs {
-    /// Tells whether results, and therefore errors, are wanted as JSON.
-    pub fn wants_json(&self) -> bool {
-        match self.action {
-            KeyAction::Add { json, .. }
-            | KeyAction::List { json }
-            | KeyAction::Off { json }
-            | KeyAction::Rm { json, .. } => json,
-        }
-    }
-}
-
 /// What to do with keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyAction {

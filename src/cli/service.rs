@@ -122,22 +122,6 @@ pub struct ApplyArgs {
     pub json: bool,
 }
 
-impl ServiceArgs {
-    /// Tells whether results, and therefore errors, are wanted as JSON.
-    pub fn wants_json(&self) -> bool {
-        match &self.action {
-            ServiceAction::Install(args) => args.manner.json,
-            ServiceAction::Status { json, .. } => *json,
-            ServiceAction::Uninstall { manner, .. }
-            | ServiceAction::Start(manner)
-            | ServiceAction::Stop(manner)
-            | ServiceAction::Restart(manner)
-            | ServiceAction::Enable(manner)
-            | ServiceAction::Disable(manner) => manner.json,
-        }
-    }
-}
-
 /// What `firewall` is for.
 pub const FIREWALL_ABOUT: &str = "Let other machines through the firewall of this one\n\n\
     Knows firewalld, ufw, nftables and iptables (with ip6tables), and changes one only if it is \
@@ -197,17 +181,6 @@ pub enum FirewallAction {
         #[arg(long)]
         json: bool,
     },
-}
-
-impl FirewallArgs {
-    /// Tells whether results, and therefore errors, are wanted as JSON.
-    pub fn wants_json(&self) -> bool {
-        match self.action {
-            FirewallAction::Status { json }
-            | FirewallAction::Allow { json, .. }
-            | FirewallAction::Remove { json, .. } => json,
-        }
-    }
 }
 
 /// What `net` is for.

@@ -63,10 +63,3 @@ pub struct SshArgs {
     #[arg(long)]
     pub json: bool,
 }
-
-impl SshArgs {
-    /// Tells whether results, and therefore errors, are wanted as JSON.
-    pub fn wants_json(&self) -> bool {
-        self.json
-    }
-}

@@ -16,10 +16,11 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    checks::{Outcome, Totals, word},
     cli::{LoadArgs, TestArgs},
     connect::runtime,
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     format, term,
 };
 
@@ -48,7 +49,7 @@ pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
     };
     let rows = load(context, &args.load, &stop, !args.json);
     let ended_by = Some(interrupted.load(Ordering::SeqCst)).filter(|number| *number > 0);
-    let failed = rows.iter().any(|row| row.outcome == Outcome::Fail);
+    let totals = Totals::of(rows.iter().map(|row| row.outcome));
     if args.json {
         let tests: Vec<Value> = rows.iter().map(Row::json).collect();
         term::json(&json!({ "tests": tests, "interrupted": ended_by.is_some() }))?;
@@ -61,8 +62,7 @@ pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
     }
     Ok(match ended_by {
         Some(number) => ExitCode::from(128 + number),
-        None if failed => ExitCode::from(Code::Failed as u8),
-        None => ExitCode::SUCCESS,
+        None => totals.status(),
     })
 }
 
@@ -128,13 +128,6 @@ fn large_files(context: &Context) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(blobs).into_iter().flatten().flatten();
     let blobs = entries.map(|entry| entry.path());
     blobs.chain(std::env::current_exe().ok()).collect()
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Outcome {
-    Pass,
-    Fail,
-    Skip,
 }
 
 /// A test and what came out.
@@ -284,14 +277,6 @@ impl Row {
         }
     }
 
-    fn word(&self) -> &'static str {
-        match self.outcome {
-            Outcome::Pass => "pass",
-            Outcome::Fail => "fail",
-            Outcome::Skip => "skip",
-        }
-    }
-
     fn cells(&self) -> Vec<String> {
         let or_dash = |text: &str| match text {
             "" => "-".to_owned(),
@@ -299,7 +284,7 @@ impl Row {
         };
         vec![
             self.name.clone(),
-            self.word().to_owned(),
+            word(self.outcome).to_owned(),
             or_dash(&self.load),
             self.measured.clone(),
         ]
@@ -308,7 +293,7 @@ impl Row {
     fn json(&self) -> Value {
         json!({
             "name": self.name,
-            "outcome": self.word(),
+            "outcome": word(self.outcome),
             "detail": self.measured,
             "facts": self.facts,
         })

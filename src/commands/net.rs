@@ -20,8 +20,7 @@ pub fn run(context: &Context, args: &NetArgs) -> Result<ExitCode, Failure> {
         return status::run(context, &StatusArgs { json: false });
     }
     if action.test {
-        let passed = test::checks_pass(context, MODEL, false)?;
-        return Ok(exit_code(passed));
+        return test::checks(context, MODEL, false);
     }
     if action.examples {
         let examples = ExamplesArgs {
@@ -90,7 +89,7 @@ fn everything(context: &Context, args: &NetArgs) -> Result<ExitCode, Failure> {
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
     }
-    let passed = test::checks_pass(context, MODEL, false)?;
+    let status = test::checks(context, MODEL, false)?;
     // The server is of use without: what follows is said in any case.
     let model = if args.no_model {
         Ok(())
@@ -98,7 +97,7 @@ fn everything(context: &Context, args: &NetArgs) -> Result<ExitCode, Failure> {
         get_model(context)
     };
     say_where(context)?;
-    model.map(|()| exit_code(passed))
+    model.map(|()| status)
 }
 
 fn serve_by_systemd(context: &Context, args: &NetArgs) -> Result<(), Failure> {
@@ -145,15 +144,7 @@ fn serve_by_systemd(context: &Context, args: &NetArgs) -> Result<(), Failure> {
 
 /// Gets a model if there is none.
 fn get_model(context: &Context) -> Result<(), Failure> {
-    let args = InstallModelArgs {
-        best: false,
-        model: None,
-        force: false,
-        dry_run: false,
-        insecure: false,
-        json: false,
-    };
-    install_model::run(context, &args)
+    install_model::run(context, &InstallModelArgs::default())
 }
 
 /// Says how the server is reached, and by what it is run.
@@ -193,14 +184,6 @@ fn manner(args: &NetArgs) -> ApplyArgs {
         user: args.user,
         dry_run: args.dry_run,
         json: false,
-    }
-}
-
-fn exit_code(passed: bool) -> ExitCode {
-    if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Code::Failed as u8)
     }
 }
 

@@ -7,7 +7,7 @@ use llmsrv_config::Folders;
 use llmsrv_ssh::{
     Error, Forward, Interrupt, NewHosts, Session, Settings, Ssh,
     control::Control,
-    doctor::{self, Check, Outcome},
+    doctor::{self, Check},
     forward,
     key::Origin,
     login::{Event, Login, Surroundings},
@@ -16,6 +16,7 @@ use llmsrv_ssh::{
 use serde_json::json;
 
 use crate::{
+    checks::{self, Totals},
     cli::{GlobalArgs, SshArgs},
     failure::{Code, Failure},
     term,
@@ -166,13 +167,14 @@ impl Task<'_> {
     }
 
     async fn doctor(&self, interrupt: &mut Interrupt) -> Result<Next, Failure> {
-        let mut checks: Vec<Check> = Vec::new();
+        let mut made: Vec<Check> = Vec::new();
         let mut shown = Ok(());
         let mut tell = |check: Check| {
             if shown.is_ok() && !self.args.json && !self.quiet {
-                shown = show_check(checks.len() + 1, &check);
+                let text = format_args!("{:<13} {}", check.name, check.detail);
+                shown = checks::show(made.len() + 1, check.outcome, text, &check.fixes);
             }
-            checks.push(check);
+            made.push(check);
         };
         match doctor::examine(self.ssh, self.surroundings, interrupt, &mut tell).await {
             Ok(()) => {}
@@ -180,21 +182,14 @@ impl Task<'_> {
             Err(error) => return Err(failure(error, self.ssh, &Settings::of(self.ssh))),
         }
         shown?;
-        let count = |outcome| {
-            checks
-                .iter()
-                .filter(|check| check.outcome == outcome)
-                .count()
-        };
-        let (passed, failed) = (count(Outcome::Pass), count(Outcome::Fail));
-        let (total, skipped) = (checks.len(), count(Outcome::Skip));
+        let totals = Totals::of(made.iter().map(|check| check.outcome));
         if self.args.json {
-            let list: Vec<_> = checks
+            let list: Vec<_> = made
                 .iter()
                 .map(|check| {
                     json!({
                         "name": check.name,
-                        "outcome": word(check.outcome),
+                        "outcome": checks::word(check.outcome),
                         "detail": check.detail,
                         "fixes": check.fixes,
                     })
@@ -203,19 +198,14 @@ impl Task<'_> {
             term::json(&json!({
                 "destination": self.ssh.destination.to_string(),
                 "checks": list,
-                "passed": passed,
-                "failed": failed,
-                "skipped": skipped,
+                "passed": totals.passed,
+                "failed": totals.failed,
+                "skipped": totals.skipped,
             }))?;
         } else if !self.quiet {
-            term::line(format_args!(
-                "Total {total}, passed {passed}, failed {failed}, skipped {skipped}"
-            ))?;
+            totals.show()?;
         }
-        Ok(Next::Exit(match failed {
-            0 => ExitCode::SUCCESS,
-            _ => ExitCode::from(Code::Failed as u8),
-        }))
+        Ok(Next::Exit(totals.status()))
     }
 
     fn show(&self, plan: &Plan, settings: &Settings) -> Result<(), Failure> {
@@ -384,30 +374,6 @@ fn failure(error: Error, ssh: &Ssh, settings: &Settings) -> Failure {
         return failure;
     }
     failure.hint(fixes.join("\n      "))
-}
-
-fn show_check(number: usize, check: &Check) -> std::io::Result<()> {
-    let sign = match check.outcome {
-        Outcome::Pass => '✓',
-        Outcome::Fail => '✗',
-        Outcome::Skip => '-',
-    };
-    term::line(format_args!(
-        "{number:>2} {sign} {:<13} {}",
-        check.name, check.detail
-    ))?;
-    for fix in &check.fixes {
-        term::line(format_args!("     {fix}"))?;
-    }
-    Ok(())
-}
-
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Pass => "pass",
-        Outcome::Fail => "fail",
-        Outcome::Skip => "skip",
-    }
 }
 
 fn ended_by(signal: i32) -> ExitCode {

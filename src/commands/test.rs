@@ -14,48 +14,42 @@ use llmsrv_host::{
 use serde_json::{Value, json};
 
 use crate::{
+    checks::{self, Outcome, Totals, word},
     cli::TestArgs,
     connect::{self, Greeting, runtime},
     context::Context,
-    failure::{Code, Failure},
+    failure::Failure,
     known, term,
 };
 
 /// Checks the running server.
 pub fn run(context: &Context, args: &TestArgs) -> Result<ExitCode, Failure> {
-    Ok(if checks_pass(context, &args.model, args.json)? {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Code::Failed as u8)
-    })
+    checks(context, &args.model, args.json)
 }
 
-/// Makes the checks, and tells whether none failed.
-pub fn checks_pass(context: &Context, model: &str, as_json: bool) -> Result<bool, Failure> {
+/// Makes the checks, and shows them unless less is to be printed.
+pub fn checks(context: &Context, model: &str, as_json: bool) -> Result<ExitCode, Failure> {
     let mut report = Report {
         shown: !as_json && !context.global.quiet,
         checks: Vec::new(),
     };
-    runtime()?.block_on(checks(context, model, &mut report))?;
-    let (passed, failed, skipped) = report.totals();
+    runtime()?.block_on(make(context, model, &mut report))?;
+    let totals = Totals::of(report.checks.iter().map(|check| check.seen.outcome));
     if as_json {
         let checks: Vec<Value> = report.checks.iter().map(Check::json).collect();
         term::json(&json!({
             "checks": checks,
-            "passed": passed,
-            "failed": failed,
-            "skipped": skipped,
+            "passed": totals.passed,
+            "failed": totals.failed,
+            "skipped": totals.skipped,
         }))?;
     } else if report.shown {
-        let total = report.checks.len();
-        term::line(format_args!(
-            "Total {total}, passed {passed}, failed {failed}, skipped {skipped}"
-        ))?;
+        totals.show()?;
     }
-    Ok(failed == 0)
+    Ok(totals.status())
 }
 
-async fn checks(context: &Context, model: &str, report: &mut Report) -> Result<(), Failure> {
+async fn make(context: &Context, model: &str, report: &mut Report) -> Result<(), Failure> {
     let config = context.config();
     let host = &config.server.host;
     let url = host.url();
@@ -270,31 +264,6 @@ struct Seen {
     hint: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Outcome {
-    Pass,
-    Fail,
-    Skip,
-}
-
-impl Outcome {
-    fn word(self) -> &'static str {
-        match self {
-            Outcome::Pass => "pass",
-            Outcome::Fail => "fail",
-            Outcome::Skip => "skip",
-        }
-    }
-
-    fn sign(self) -> char {
-        match self {
-            Outcome::Pass => '✓',
-            Outcome::Fail => '✗',
-            Outcome::Skip => '-',
-        }
-    }
-}
-
 fn pass(detail: String) -> Seen {
     Seen {
         outcome: Outcome::Pass,
@@ -329,7 +298,7 @@ impl Check {
     fn json(&self) -> Value {
         json!({
             "name": self.name,
-            "outcome": self.seen.outcome.word(),
+            "outcome": word(self.seen.outcome),
             "detail": self.seen.detail,
             "hint": self.seen.hint,
             "milliseconds": self.took.as_secs_f64() * 1e3,
@@ -357,35 +326,12 @@ impl Report {
             took: begun.elapsed(),
         };
         if self.shown {
-            let (
-                number,
-                Seen {
-                    outcome, detail, ..
-                },
-            ) = (self.checks.len() + 1, &check.seen);
-            let took = check.took.as_millis();
-            term::line(format_args!(
-                "{number:>2} {} {name:<15} {detail} ({took} ms)",
-                outcome.sign()
-            ))?;
-            if let Some(hint) = &check.seen.hint {
-                term::line(format_args!("     {hint}"))?;
-            }
+            let (seen, took) = (&check.seen, check.took.as_millis());
+            let text = format_args!("{name:<15} {} ({took} ms)", seen.detail);
+            checks::show(self.checks.len() + 1, seen.outcome, text, &seen.hint)?;
         }
         self.checks.push(check);
         Ok(())
-    }
-
-    fn totals(&self) -> (usize, usize, usize) {
-        let count = |outcome| {
-            let checks = self.checks.iter();
-            checks.filter(|check| check.seen.outcome == outcome).count()
-        };
-        (
-            count(Outcome::Pass),
-            count(Outcome::Fail),
-            count(Outcome::Skip),
-        )
     }
 }
 

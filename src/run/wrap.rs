@@ -10,7 +10,7 @@ use anstyle::Style;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// State between two pieces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Wrapper {
     /// Columns; `None` = never wrap.
     width: Option<usize>,
@@ -32,12 +32,7 @@ impl Wrapper {
     pub fn new(width: Option<usize>) -> Wrapper {
         Wrapper {
             width: width.filter(|width| *width >= 20),
-            column: 0,
-            word: String::new(),
-            word_width: 0,
-            spaces: String::new(),
-            line_start: String::new(),
-            in_code: false,
+            ..Wrapper::default()
         }
     }
 

@@ -222,7 +222,24 @@ fn a_gpu_is_measured_with_its_limits_and_kernels() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let limits = on_gpu(&sandbox, &["bench", "--gpu", "--limits", "-r", "1"], &[]).ok();
-    assert!(limits.stdout.contains("f32 fma"), "{limits:?}");
+    for part in ["f32 fma", "int8 dot", "arithmetic exact"] {
+        assert!(limits.stdout.contains(part), "{part}: {limits:?}");
+    }
+    // The same model with products in integers.
+    let int8 = [("LLMSRV_GPU_ARITHMETIC", "int8".to_owned())];
+    let args = [
+        "bench", path, "--gpu", "--quick", "--pp", "20", "-n", "2", "-r", "1", "--json",
+    ];
+    let report = on_gpu(&sandbox, &args, &int8).ok().json();
+    assert_eq!(report["gpu"]["arithmetic"], "int8");
+    assert_eq!(report["limits"]["int8_instruction"], "int8 dot");
+    let kernels = report["models"][0]["tests"].to_string();
+    for kernel in ["quantize_32", "dot_q8_0_32", "dot_q8_0_1"] {
+        assert!(
+            kernels.contains(&format!("\"{kernel}\"")),
+            "{kernel}: {kernels}"
+        );
+    }
 }
 
 #[test]

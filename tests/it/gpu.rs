@@ -10,7 +10,7 @@ use llmsrv_engine::{ActivationPrecision, LoadOptions, Offload, Plan};
 use serde_json::{Value, json};
 
 use crate::{
-    faults::with_tiny_model,
+    faults::{Driver, with_tiny_model},
     util::{Sandbox, Server, TIMEOUT},
 };
 
@@ -179,7 +179,7 @@ async fn a_gpu_that_must_be_allowed_is_measured() {
         "model",
         "--json",
         "--timeout",
-        "5m",
+        "300",
     ]);
     let tested: Value = serde_json::from_slice(&tested.output().unwrap().stdout).unwrap();
     let devices = tested["devices"].as_array().unwrap();
@@ -229,6 +229,34 @@ async fn a_gpu_that_must_be_allowed_is_measured() {
 
 /// How the log begins to say what was measured.
 const MEASURED: &str = "a GPU that is used because it is allowed: ";
+
+/// Built-in models multiply in integers as asked, and in f32 where the device cannot.
+#[tokio::test]
+async fn a_device_without_integer_products_is_named_and_multiplies_in_f32() {
+    let sandbox = Sandbox::new();
+    let driver = Driver::new(&sandbox);
+    let of_driver = driver.env.iter();
+    let of_driver: Vec<(&str, &str)> = of_driver
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let exact = [&GPU[..], &of_driver[..]].concat();
+    let int8 = [&exact[..], &[("LLMSRV_GPU_ARITHMETIC", "int8")]].concat();
+    let prompt = "Hello! Who are you?";
+    let in_f32 = text(&sandbox.serve_with(&[], &exact), prompt).await;
+    let server = sandbox.serve_with(&[], &int8);
+    let together = tokio::join!(text(&server, prompt), text(&server, prompt));
+    assert_eq!(together.0, together.1);
+    assert!(!together.0.is_empty());
+    server.wait_for_log("arithmetic=\"int8\"", 1);
+    drop(server);
+    driver.fail("dot");
+    let server = sandbox.serve_with(&[], &int8);
+    assert_eq!(text(&server, prompt).await, in_f32);
+    server.wait_for_log(
+        "LLMSRV_GPU_ARITHMETIC=int8: the device has no integer dot products",
+        1,
+    );
+}
 
 /// Bytes of a GPU that this needs with the context that it is loaded for.
 fn memory_for(plan: &Plan) -> u64 {

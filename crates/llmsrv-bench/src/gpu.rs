@@ -1,15 +1,18 @@
 //! A GPU: what it can do at most, and what its kernels take.
 
 use llmsrv_engine::ModelSpec;
-use llmsrv_gpu::{Choice, Found, KernelTime, Probe, take_kernel_times, time_kernels};
+use llmsrv_gpu::{Arithmetic, Choice, Found, KernelTime, Probe, take_kernel_times, time_kernels};
 
 use crate::{Error, Figure, GpuReport, KernelReport, Limits};
 
 /// Samples of what a GPU can do.
 pub(crate) struct GpuProbe {
     probe: Probe,
+    arithmetic: Arithmetic,
     read: Vec<f64>,
     float: Vec<f64>,
+    /// Empty where the device has no integer dot products.
+    int8: Vec<f64>,
     kernel: Vec<f64>,
 }
 
@@ -18,8 +21,10 @@ impl GpuProbe {
     pub(crate) fn open(choice: &Choice) -> Result<GpuProbe, Error> {
         Ok(GpuProbe {
             probe: Probe::open(choice)?,
+            arithmetic: choice.arithmetic,
             read: Vec::new(),
             float: Vec::new(),
+            int8: Vec::new(),
             kernel: Vec::new(),
         })
     }
@@ -35,6 +40,7 @@ impl GpuProbe {
     pub(crate) fn sample(&mut self) -> Result<(), Error> {
         self.read.push(self.probe.bytes_per_second()?);
         self.float.push(self.probe.float_ops_per_second()?);
+        self.int8.extend(self.probe.int8_ops_per_second()?);
         self.kernel.push(self.probe.kernel_seconds()?);
         Ok(())
     }
@@ -61,11 +67,17 @@ impl GpuProbe {
             self.sample()?;
         }
         let float = Figure::of(self.float);
+        let int8_dot = (!self.int8.is_empty()).then(|| Figure::of(self.int8));
+        // Else quantised weights are unpacked and multiplied as floats.
+        let is_int8 = self.arithmetic == Arithmetic::Int8;
+        let (int8, int8_instruction) = match &int8_dot {
+            Some(figure) if is_int8 => (figure.clone(), DOT),
+            _ => (float.clone(), FMA),
+        };
         let limits = Limits {
             read: Figure::of(self.read),
-            // Quantised weights are unpacked and multiplied as floats.
-            int8: float.clone(),
-            int8_instruction: FMA,
+            int8,
+            int8_instruction,
             float,
             float_instruction: FMA,
         };
@@ -84,6 +96,12 @@ impl GpuProbe {
             read_bytes: self.probe.data_bytes(),
             kernel: Figure::of(self.kernel),
             times_kernels: self.probe.times_kernels(),
+            arithmetic: if int8_instruction == DOT {
+                "int8"
+            } else {
+                "exact"
+            },
+            int8_dot,
         };
         Ok((limits, report))
     }
@@ -118,6 +136,7 @@ impl KernelReport {
 }
 
 const FMA: &str = "f32 fma";
+const DOT: &str = "int8 dot";
 
 #[cfg(test)]
 mod tests {

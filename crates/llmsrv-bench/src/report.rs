@@ -49,6 +49,10 @@ pub struct GpuReport {
     pub kernel: Figure,
     /// It can time kernels.
     pub times_kernels: bool,
+    /// How it multiplies quantised weights, as `LLMSRV_GPU_ARITHMETIC` says it and the device can: `exact` or `int8`.
+    pub arithmetic: &'static str,
+    /// Operations on signed bytes in a second, if the device has integer dot products.
+    pub int8_dot: Option<Figure>,
 }
 
 /// What computes can do at most: the CPU with all threads, or a GPU.

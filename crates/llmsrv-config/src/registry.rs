@@ -162,6 +162,8 @@ settings! {
             "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: fine up to 64 MiB of weights");
         gpu: Option<bool> = row("LLMSRV_GPU", Kind::Switch, "",
             "Compute on a GPU through Vulkan (experimental) or not at all; unset and false = on the CPU");
+        gpu_arithmetic: String = row("LLMSRV_GPU_ARITHMETIC", Kind::Choice(&["exact", "int8"]), "exact",
+            "Activation precision on GPUs: exact f32, or int8 where the device has integer dot products (not measured on a card)");
         vendor_gpu: Option<bool> = row("LLMSRV_VENDOR_GPU", Kind::Switch, "",
             "Take integrated GPUs and those of Intel, too");
         gpu_allow_software: bool = row("LLMSRV_GPU_ALLOW_SOFTWARE", Kind::Switch, "false",

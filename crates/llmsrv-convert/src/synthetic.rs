@@ -66,161 +66,89 @@ pub enum Family {
 }
 
 /// Shapes of known models, by the names they go by here.
-pub const SHAPES: &[(&str, &str, Shape)] = &[
-    (
-        "0.5b",
-        "Qwen2.5-0.5B",
-        Shape {
-            family: Family::Qwen2,
-            n_layers: 24,
-            width: 896,
-            hidden: 4864,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 14,
-            n_kv_heads: 2,
-            head_dim: 64,
-            n_vocab: 151_936,
-            tied: true,
-        },
-    ),
-    (
-        "1b",
-        "Llama-3.2-1B",
-        Shape {
-            family: Family::Llama,
-            n_layers: 16,
-            width: 2048,
-            hidden: 8192,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 32,
-            n_kv_heads: 8,
-            head_dim: 64,
-            n_vocab: 128_256,
-            tied: true,
-        },
-    ),
-    (
-        "1.7b",
-        "Qwen3-1.7B",
-        Shape {
-            family: Family::Qwen3,
-            n_layers: 28,
-            width: 2048,
-            hidden: 6144,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 16,
-            n_kv_heads: 8,
-            head_dim: 128,
-            n_vocab: 151_936,
-            tied: true,
-        },
-    ),
-    (
-        "8b",
-        "Llama-3.1-8B",
-        Shape {
-            family: Family::Llama,
-            n_layers: 32,
-            width: 4096,
-            hidden: 14_336,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 32,
-            n_kv_heads: 8,
-            head_dim: 128,
-            n_vocab: 128_256,
-            tied: false,
-        },
-    ),
-    (
-        "30b-a3b",
-        "Qwen3-30B-A3B",
-        Shape {
-            family: Family::Qwen3Moe,
-            n_layers: 48,
-            width: 2048,
-            hidden: 768,
-            n_experts: 128,
-            n_used: 8,
-            n_heads: 32,
-            n_kv_heads: 4,
-            head_dim: 128,
-            n_vocab: 151_936,
-            tied: false,
-        },
-    ),
-    (
-        "qwen3.5-9b",
-        "Qwen3.5-9B",
-        Shape {
-            family: Family::Qwen35,
-            n_layers: 32,
-            width: 4096,
-            hidden: 12_288,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 16,
-            n_kv_heads: 4,
-            head_dim: 256,
-            n_vocab: 248_320,
-            tied: false,
-        },
-    ),
-    (
-        "gemma4-e4b",
-        "gemma-4-E4B",
-        Shape {
-            family: Family::Gemma4,
-            n_layers: 42,
-            width: 2560,
-            hidden: 10_240,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 8,
-            n_kv_heads: 2,
-            head_dim: 512,
-            n_vocab: 262_144,
-            tied: true,
-        },
-    ),
-    (
-        "gpt-oss-20b",
-        "gpt-oss-20b",
-        Shape {
-            family: Family::GptOss,
-            n_layers: 24,
-            width: 2880,
-            hidden: 2880,
-            n_experts: 32,
-            n_used: 4,
-            n_heads: 64,
-            n_kv_heads: 8,
-            head_dim: 64,
-            n_vocab: 201_088,
-            tied: false,
-        },
-    ),
-    (
-        "tiny",
-        "two layers, for trials",
-        Shape {
-            family: Family::Llama,
-            n_layers: 2,
-            width: 256,
-            hidden: 512,
-            n_experts: 0,
-            n_used: 0,
-            n_heads: 4,
-            n_kv_heads: 2,
-            head_dim: 64,
-            n_vocab: 2048,
-            tied: true,
-        },
-    ),
-];
+pub const SHAPES: &[(&str, &str, Shape)] = {
+    use Family::{Gemma4, GptOss, Llama, Qwen2, Qwen3, Qwen3Moe, Qwen35};
+    &[
+        (
+            "0.5b",
+            "Qwen2.5-0.5B",
+            shape(Qwen2, 24, [896, 4864], [14, 2, 64], 151_936, true),
+        ),
+        (
+            "1b",
+            "Llama-3.2-1B",
+            shape(Llama, 16, [2048, 8192], [32, 8, 64], 128_256, true),
+        ),
+        (
+            "1.7b",
+            "Qwen3-1.7B",
+            shape(Qwen3, 28, [2048, 6144], [16, 8, 128], 151_936, true),
+        ),
+        (
+            "8b",
+            "Llama-3.1-8B",
+            shape(Llama, 32, [4096, 14_336], [32, 8, 128], 128_256, false),
+        ),
+        (
+            "30b-a3b",
+            "Qwen3-30B-A3B",
+            Shape {
+                n_experts: 128,
+                n_used: 8,
+                ..shape(Qwen3Moe, 48, [2048, 768], [32, 4, 128], 151_936, false)
+            },
+        ),
+        (
+            "qwen3.5-9b",
+            "Qwen3.5-9B",
+            shape(Qwen35, 32, [4096, 12_288], [16, 4, 256], 248_320, false),
+        ),
+        (
+            "gemma4-e4b",
+            "gemma-4-E4B",
+            shape(Gemma4, 42, [2560, 10_240], [8, 2, 512], 262_144, true),
+        ),
+        (
+            "gpt-oss-20b",
+            "gpt-oss-20b",
+            Shape {
+                n_experts: 32,
+                n_used: 4,
+                ..shape(GptOss, 24, [2880, 2880], [64, 8, 64], 201_088, false)
+            },
+        ),
+        (
+            "tiny",
+            "two layers, for trials",
+            shape(Llama, 2, [256, 512], [4, 2, 64], 2048, true),
+        ),
+    ]
+};
+
+/// A shape without experts: layers, elements of a row and hidden ones, heads of queries, heads of keys and values,
+/// elements of a head, tokens, and whether the embedding also gives the logits.
+const fn shape(
+    family: Family,
+    n_layers: usize,
+    [width, hidden]: [usize; 2],
+    [n_heads, n_kv_heads, head_dim]: [usize; 3],
+    n_vocab: usize,
+    tied: bool,
+) -> Shape {
+    Shape {
+        family,
+        n_layers,
+        width,
+        hidden,
+        n_experts: 0,
+        n_used: 0,
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        n_vocab,
+        tied,
+    }
+}
 
 impl Family {
     /// All of them.

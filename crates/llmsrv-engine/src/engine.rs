@@ -402,66 +402,38 @@ impl Engine {
     /// yet.
     fn reserve(&mut self) -> Result<(), ModelError> {
         let n_wanted = self.blocks.total();
-        let mut n_more = n_wanted.saturating_sub(self.n_reserved);
-        let mut outcome = Ok(());
-        while n_more > 0 {
+        let failed = reserve_most(n_wanted, &mut self.n_reserved, |n_more, n_all| {
             let bytes = self.model.spec().kv_blocks(n_more);
-            let reserved = if self.account.grow(&bytes) {
-                self.model
-                    .reserve_blocks(self.n_reserved + n_more)
-                    .inspect_err(|_| self.account.shrink(&bytes))
-            } else {
-                Err(ModelError::OutOfMemory(n_more))
-            };
-            match reserved {
-                Ok(()) => {
-                    self.n_reserved += n_more;
-                    break;
-                }
-                Err(error @ ModelError::DeviceLost(_)) => return Err(error),
-                Err(error) => outcome = Err(error),
+            if !self.account.grow(&bytes) {
+                return Err(ModelError::OutOfMemory(n_more));
             }
-            n_more /= 2;
-        }
-        if self.n_reserved < n_wanted {
+            let reserved = self.model.reserve_blocks(n_all);
+            reserved.inspect_err(|_| self.account.shrink(&bytes))
+        })?;
+        let n_reserved = self.n_reserved;
+        if n_reserved < n_wanted {
             for Request { sequence, .. } in &mut self.requests {
-                if sequence
-                    .blocks()
-                    .iter()
-                    .any(|id| id.0 as usize >= self.n_reserved)
-                {
+                let mut blocks = sequence.blocks().iter();
+                if blocks.any(|id| id.0 as usize >= n_reserved) {
                     sequence.release(&mut self.blocks);
                 }
             }
-            self.blocks.shrink(self.n_reserved);
+            self.blocks.shrink(n_reserved);
         }
-        outcome
+        failed.map_or(Ok(()), Err)
     }
 
     /// As [`Engine::reserve`], for recurrent states.
     fn reserve_states(&mut self) -> Result<(), ModelError> {
         let n_wanted = self.blocks.total_states();
-        let mut n_more = n_wanted.saturating_sub(self.n_reserved_states);
-        let mut outcome = Ok(());
-        while n_more > 0 {
+        let failed = reserve_most(n_wanted, &mut self.n_reserved_states, |n_more, n_all| {
             let bytes = self.model.spec().states(n_more);
-            let reserved = if self.account.grow(&bytes) {
-                self.model
-                    .reserve_states(self.n_reserved_states + n_more)
-                    .inspect_err(|_| self.account.shrink(&bytes))
-            } else {
-                Err(ModelError::OutOfStates(n_more))
-            };
-            match reserved {
-                Ok(()) => {
-                    self.n_reserved_states += n_more;
-                    break;
-                }
-                Err(error @ ModelError::DeviceLost(_)) => return Err(error),
-                Err(error) => outcome = Err(error),
+            if !self.account.grow(&bytes) {
+                return Err(ModelError::OutOfStates(n_more));
             }
-            n_more /= 2;
-        }
+            let reserved = self.model.reserve_states(n_all);
+            reserved.inspect_err(|_| self.account.shrink(&bytes))
+        })?;
         let n_reserved = self.n_reserved_states;
         if n_reserved < n_wanted {
             for Request { sequence, .. } in &mut self.requests {
@@ -471,7 +443,7 @@ impl Engine {
             }
             self.blocks.shrink_states(n_reserved);
         }
-        outcome
+        failed.map_or(Ok(()), Err)
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {
@@ -702,6 +674,29 @@ impl BorrowMut<Sequence> for Request {
     fn borrow_mut(&mut self) -> &mut Sequence {
         &mut self.sequence
     }
+}
+
+/// Reserves what is wanted beyond `n_reserved`, else half as much, and so on: `reserve` gets how many more, and how many
+/// that makes. Returns why it was not all; the error is a lost device.
+fn reserve_most(
+    n_wanted: usize,
+    n_reserved: &mut usize,
+    mut reserve: impl FnMut(usize, usize) -> Result<(), ModelError>,
+) -> Result<Option<ModelError>, ModelError> {
+    let mut n_more = n_wanted.saturating_sub(*n_reserved);
+    let mut failed = None;
+    while n_more > 0 {
+        match reserve(n_more, *n_reserved + n_more) {
+            Ok(()) => {
+                *n_reserved += n_more;
+                break;
+            }
+            Err(error @ ModelError::DeviceLost(_)) => return Err(error),
+            Err(error) => failed = Some(error),
+        }
+        n_more /= 2;
+    }
+    Ok(failed)
 }
 
 /// Inputs that are embedded together beside the generations.

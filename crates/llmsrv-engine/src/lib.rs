@@ -44,8 +44,8 @@ pub use gpu::{GpuLimits, UsableGpu};
 pub use handle::{Ending, Generation, Handle, spawn, spawn_within};
 pub use image::{Grid, Image, ImageError, ImageSpan, Part, Vision};
 pub use model::{
-    ActivationPrecision, Adapter, EmbeddingSpec, GpuOptions, LoadError, LoadOptions, Loaded,
-    Loader, Model, ModelError, ModelSpec, NpuOptions, OnLoss, Pooling,
+    ActivationPrecision, Adapter, EmbeddingSpec, GpuArithmetic, GpuOptions, LoadError, LoadOptions,
+    Loaded, Loader, Model, ModelError, ModelSpec, NpuOptions, OnLoss, Pooling,
 };
 pub use options::{EngineOptions, MemoryAccount, Speculation};
 pub use placement::{GpuShare, Offload, PlacedBytes, Plan};

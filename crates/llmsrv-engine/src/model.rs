@@ -196,7 +196,7 @@ pub struct LoadOptions {
     pub n_threads: usize,
     /// Device: `auto`, `cpu`, `vulkan` or `candle` (the portable tensor path on the CPU).
     pub device: String,
-    /// Which GPUs `vulkan` may take.
+    /// Which GPUs `vulkan` may take, and how they compute.
     pub gpu: GpuOptions,
     /// Which layers GPUs compute.
     pub offload: Offload,
@@ -221,9 +221,22 @@ pub struct NpuOptions {
     pub cache: Option<PathBuf>,
 }
 
-/// Which GPUs models may be loaded to.
+/// How GPUs multiply quantised weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuArithmetic {
+    /// With weights unpacked to f32 and activations as they are.
+    #[default]
+    Exact,
+    /// With activations that are quantised to bytes, as [`ActivationPrecision::Int8`], where the device has integer dot
+    /// products and a kernel for the type of the weights.
+    Int8,
+}
+
+/// Which GPUs models may be loaded to, and how they compute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuOptions {
+    /// How they multiply.
+    pub arithmetic: GpuArithmetic,
     /// Integrated GPUs and those of Intel, too.
     pub vendor: bool,
     /// Devices that compute on the CPU, too: for tests.

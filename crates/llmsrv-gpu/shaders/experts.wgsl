@@ -1,6 +1,6 @@
 // Mixtures of experts: which experts a row takes is decided here, so that the host need not wait for the scores. A pair is
 // a row and one of its experts; those of a row lie one behind the other, by ascending expert. The products of experts are
-// those of `matmul.wgsl`.
+// those of `product.wgsl`.
 
 struct Params {
     n_rows: u32, n_experts: u32, n_used: u32, flags: u32, gating: u32, n_groups: u32, n_groups_used: u32, scale: f32,

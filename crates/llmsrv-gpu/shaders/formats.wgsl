@@ -106,11 +106,13 @@ fn iq4_nl(row: u32, u: u32) -> Eight {
 }
 // 0 1 2 3, 4 6 8 12, and their negatives: the numbers of E2M1, doubled so that they are whole.
 const E2M1_DOUBLED = vec4<u32>(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
+// Half the power of two that a byte stands for. The two smallest are subnormal.
+fn half_power(exponent: u32) -> f32 {
+    return bitcast<f32>(select((exponent - 1u) << 23u, 0x00200000u << exponent, exponent < 2u));
+}
 fn mxfp4(row: u32, u: u32) -> Eight {
     let block = row + (u / 4u) * 17u;
-    let exponent = byte_at(block);
-    // Half the power. The two smallest are subnormal.
-    let d = bitcast<f32>(select((exponent - 1u) << 23u, 0x00200000u << exponent, exponent < 2u));
+    let d = half_power(byte_at(block));
     let at = block + 1u + (u % 4u) * 4u;
     let low = byte_at(at) | (byte_at(at + 1u) << 8u);
     let word = low | (byte_at(at + 2u) << 16u) | (byte_at(at + 3u) << 24u);
@@ -127,16 +129,17 @@ fn in_pairs_of_32(u: u32) -> vec2<u32> {
     return vec2<u32>(first, first + 8u);
 }
 // The scale and the minimum of 32 weights, six bits each.
-fn scale_and_min(scales: u32, j: u32) -> vec2<f32> {
+fn six_bits(scales: u32, j: u32) -> vec2<u32> {
     if j < 4u {
-        return vec2<f32>(vec2<u32>(byte_at(scales + j) & 63u, byte_at(scales + j + 4u) & 63u));
+        return vec2<u32>(byte_at(scales + j) & 63u, byte_at(scales + j + 4u) & 63u);
     }
     let low = byte_at(scales + j + 4u);
-    return vec2<f32>(vec2<u32>(
+    return vec2<u32>(
         (low & 0xfu) | ((byte_at(scales + j - 4u) >> 6u) << 4u),
         (low >> 4u) | ((byte_at(scales + j) >> 6u) << 4u),
-    ));
+    );
 }
+fn scale_and_min(scales: u32, j: u32) -> vec2<f32> { return vec2<f32>(six_bits(scales, j)); }
 fn q4_k(row: u32, u: u32) -> Eight {
     let block = row + (u / 32u) * 144u;
     let j = u % 32u;
@@ -171,9 +174,8 @@ fn in_pairs_of_64(u: u32) -> vec2<u32> {
     let first = (u / 32u) * 64u + (j / 16u) * 32u + j % 16u;
     return vec2<u32>(first, first + 16u);
 }
-fn signed_byte(byte: u32) -> f32 {
-    return f32(bitcast<i32>(byte_at(byte) << 24u) >> 24u);
-}
+fn signed_at(byte: u32) -> i32 { return bitcast<i32>(byte_at(byte) << 24u) >> 24u; }
+fn signed_byte(byte: u32) -> f32 { return f32(signed_at(byte)); }
 fn q6_k(row: u32, u: u32) -> Eight {
     let block = row + (u / 32u) * 210u;
     let j = u % 32u;
@@ -220,11 +222,12 @@ fn tq2_0(row: u32, u: u32) -> Eight {
     );
 }
 // The scale of stretch `n`: four low bits, and above them two of another byte.
-fn q3_scale(scales: u32, n: u32) -> f32 {
+fn q3_bits(scales: u32, n: u32) -> u32 {
     let low = (byte_at(scales + n % 8u) >> (4u * (n / 8u))) & 15u;
     let top = (byte_at(scales + 8u + n % 4u) >> (2u * (n / 4u))) & 3u;
-    return f32(low | (top << 4u)) - 32.0;
+    return low | (top << 4u);
 }
+fn q3_scale(scales: u32, n: u32) -> f32 { return f32(q3_bits(scales, n)) - 32.0; }
 fn q3_k(row: u32, u: u32) -> Eight {
     let block = row + (u / 32u) * 110u;
     let j = u % 32u;
@@ -238,14 +241,17 @@ fn q3_k(row: u32, u: u32) -> Eight {
         d * q3_scale(block + 96u, n + 2u) * (bytes_of(((word >> 2u) & 0x03030303u) | ((high & 0x02020202u) << 1u)) - 4.0),
     );
 }
+fn iq4_bits(block: u32, n: u32) -> u32 {
+    let low = (byte_at(block + 4u + n / 2u) >> (4u * (n % 2u))) & 15u;
+    let top = (half_at(block + 2u) >> (2u * n)) & 3u;
+    return low | (top << 4u);
+}
 fn iq4_xs(row: u32, u: u32) -> Eight {
     let block = row + (u / 32u) * 136u;
     let j = u % 32u;
     // Stretches of 32 weights, with a scale of six bits each.
     let n = j / 4u;
-    let low = (byte_at(block + 4u + n / 2u) >> (4u * (n % 2u))) & 15u;
-    let top = (half_at(block + 2u) >> (2u * n)) & 3u;
-    let scale = f16_at(block) * (f32(low | (top << 4u)) - 32.0);
+    let scale = f16_at(block) * (f32(iq4_bits(block, n)) - 32.0);
     let word = word_at(block + 8u + j * 4u);
     return Eight(
         scale * steps(IQ4_STEPS, word & 0x0f0f0f0fu),
@@ -256,7 +262,7 @@ fn iq4_xs(row: u32, u: u32) -> Eight {
 // Codebooks: an index stands for eight weights (or four), whose levels the point of that index has. The points lie behind
 // the rows of the matrix, 16 bits each, from a whole word on: two bits a level, or three.
 fn point(index: u32) -> u32 {
-    return half_at(p.codebook + 2u * index);
+    return half_at(p.extra + 2u * index);
 }
 fn of_three(point: u32) -> vec4<u32> {
     return (vec4<u32>(point) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u);

@@ -7,8 +7,10 @@
 use llmsrv_gguf::TensorType;
 
 use crate::{
-    Angles, Attention, DeltaRule, Error, Expert, Function, Gating, Gpu, Pairs, Routing,
-    SelectiveScan, ShortConv, States, StepRow, Stretch, Tensor, gpu::kernels_of, spirv::PACKED,
+    Angles, Arithmetic, Attention, DeltaRule, Error, Expert, Function, Gating, Gpu, Pairs, Routing,
+    SelectiveScan, ShortConv, States, StepRow, Stretch, Tensor,
+    gpu::{MANY_ROWS, kernels_of},
+    spirv::PACKED,
 };
 
 /// Returns the codebook of a type, as [`Gpu::matrix`] takes it.
@@ -300,7 +302,7 @@ const PINNED: &[(TensorType, &[Pinned])] = &[
 ];
 
 impl Gpu {
-    /// Computes with every kernel that a model may use, and compares the results with what is right. The memory that it
+    /// Computes with every kernel that a model may use in the arithmetic that was chosen, and compares the results with what is right. The memory that it
     /// takes is free again when this GPU is closed.
     ///
     /// # Errors
@@ -342,6 +344,12 @@ impl Gpu {
             }
             with(self, kernels, *tolerance, &found)?;
         }
+        // The last ones, because not everybody asks.
+        if self.arithmetic() == Arithmetic::Int8 {
+            for (dtype, pinned) in PINNED {
+                int8_products(self, *dtype, pinned, with)?;
+            }
+        }
         Ok(())
     }
 }
@@ -357,6 +365,44 @@ fn products(
     codebook: Codebook<'_>,
     with: With<'_>,
 ) -> Result<(), Error> {
+    let kernels = kernels_of(dtype, Arithmetic::F32).map(|kernels| kernels.few);
+    for (kernel, n_rows) in kernels.unwrap_or_default().into_iter().zip([1, 9]) {
+        let with_codebook = (dtype, pinned, &codebook(dtype)[..]);
+        let found = product(gpu, Arithmetic::F32, with_codebook, n_rows)?;
+        with(gpu, kernel, CLOSE, &found)?;
+    }
+    Ok(())
+}
+
+/// As [`products`], in integers: of one row, of several and of many.
+fn int8_products(
+    gpu: &mut Gpu,
+    dtype: TensorType,
+    pinned: &[Pinned],
+    with: With<'_>,
+) -> Result<(), Error> {
+    let Some(kernels) = kernels_of(dtype, Arithmetic::Int8) else {
+        return Ok(());
+    };
+    let Some(int8) = kernels.int8 else {
+        return Ok(());
+    };
+    let [one, several] = kernels.few;
+    for (kernel, n_rows) in [(one, 1), (several, 9), (int8.many, MANY_ROWS)] {
+        let found = product(gpu, Arithmetic::Int8, (dtype, pinned, &[]), n_rows)?;
+        let kernels = format!("{}, {kernel}", int8.quantize);
+        with(gpu, &kernels, CLOSE, &found)?;
+    }
+    Ok(())
+}
+
+/// Adds the product of some rows with a matrix to other rows.
+fn product(
+    gpu: &mut Gpu,
+    arithmetic: Arithmetic,
+    (dtype, pinned, codebook): (TensorType, &[Pinned], &[u16]),
+    n_rows: usize,
+) -> Result<Vec<f32>, Error> {
     let n_out = 5;
     let n_in = match dtype.block_len() {
         1 => 37,
@@ -374,17 +420,28 @@ fn products(
             }
         }
     }
-    let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, &codebook(dtype))?;
+    let before = gpu.arithmetic();
+    gpu.set_arithmetic(arithmetic);
+    let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, codebook);
+    gpu.set_arithmetic(before);
+    let matrix = matrix?;
     let bias = gpu.vector(&numbers(3, n_out))?;
-    let kernels = kernels_of(dtype).unwrap_or_default();
-    for (kernel, n_rows) in kernels.into_iter().zip([1, 9]) {
-        let (x, mut sum) = (rows(gpu, 1, n_rows, n_in)?, rows(gpu, 2, n_rows, n_out)?);
-        gpu.add_linear(&mut sum, &x, &matrix, Some(&bias), 0.5)?;
-        let mut found = vec![0.0; n_rows * n_out];
-        gpu.read(&sum, &mut found)?;
-        with(gpu, kernel, CLOSE, &found)?;
-    }
-    Ok(())
+    // Of each 32 numbers the largest is 63/64. Then none is halfway between two bytes, where a last bit of a driver's
+    // division would decide.
+    let x = numbers(1, n_rows * n_in).into_iter().enumerate();
+    let x = x.map(|(i, x)| {
+        if i % n_in % 32 == 0 {
+            63.0 / 64.0
+        } else {
+            x.max(-63.0 / 64.0)
+        }
+    });
+    let x: Vec<f32> = x.collect();
+    let (x, mut sum) = (gpu.rows(&x, n_in)?, rows(gpu, 2, n_rows, n_out)?);
+    gpu.add_linear(&mut sum, &x, &matrix, Some(&bias), 0.5)?;
+    let mut found = vec![0.0; n_rows * n_out];
+    gpu.read(&sum, &mut found)?;
+    Ok(found)
 }
 
 /// Sends rows through six experts.
@@ -595,11 +652,19 @@ mod tests {
 
     fn open() -> Gpu {
         let choice = Choice {
+            arithmetic: Arithmetic::Int8,
             software: true,
             vendor: true,
             ..Choice::default()
         };
-        Gpu::open(&choice, 0).expect("a Vulkan device, for example of mesa-vulkan-drivers")
+        let gpu =
+            Gpu::open(&choice, 0).expect("a Vulkan device, for example of mesa-vulkan-drivers");
+        assert_eq!(
+            gpu.arithmetic(),
+            Arithmetic::Int8,
+            "integer dot products: Mesa 22.0 or later has them"
+        );
+        gpu
     }
 
     /// Kernels of models.

@@ -11,9 +11,11 @@ use ash::vk;
 
 use crate::{Error, Refusal, Refused, error::failed};
 
-/// Which devices may be used.
+/// Which devices may be used, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
+    /// How rows are multiplied with quantised weights, as [`Gpu::set_arithmetic`](crate::Gpu::set_arithmetic) takes it.
+    pub arithmetic: Arithmetic,
     /// Integrated GPUs and those of Intel, too.
     pub vendor: bool,
     /// Devices that compute on the CPU, too: for tests.
@@ -26,6 +28,16 @@ pub struct Choice {
     pub visible: Option<Vec<DeviceName>>,
     /// Of NVIDIA's these alone; `None` = all.
     pub nvidia: Option<Vec<DeviceName>>,
+}
+
+/// How rows are multiplied with quantised weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Weights are unpacked to f32, and rows stay as they are.
+    #[default]
+    F32,
+    /// Rows are rounded to signed bytes, as on the CPU, and products of blocks are whole numbers.
+    Int8,
 }
 
 /// A device as users name it.
@@ -75,6 +87,8 @@ pub enum Kind {
     Virtual,
     /// A GPU that shares the machine's memory.
     Integrated,
+    /// None of these, as its driver says.
+    Other,
     /// The CPU.
     Software,
 }
@@ -86,6 +100,7 @@ impl Kind {
             Kind::Discrete => "discrete",
             Kind::Virtual => "virtual",
             Kind::Integrated => "integrated",
+            Kind::Other => "other",
             Kind::Software => "software",
         }
     }
@@ -116,11 +131,25 @@ pub struct Found {
     pub memory_bytes: u64,
     /// What the kernels need and it lacks.
     pub lacks: Option<&'static str>,
+    /// Whether it multiplies signed bytes four at a time (`VK_KHR_shader_integer_dot_product`).
+    pub has_integer_dot: bool,
+}
+
+/// Lists all devices of Vulkan 1.1 or later that compute, whether or not they may be used.
+///
+/// # Errors
+/// [`Error::NoLoader`] and [`Error::NoDriver`] where there is nothing that could know any.
+pub fn devices() -> Result<Vec<Found>, Error> {
+    Ok(described(&Loaded::new()?.devices()?))
+}
+
+fn described(devices: &[(vk::PhysicalDevice, u32, Found)]) -> Vec<Found> {
+    devices.iter().map(|(_, _, found)| found.clone()).collect()
 }
 
 impl Found {
-    /// Returns whether it is a GPU that is used without being allowed by name: neither integrated nor of Intel, nor the
-    /// CPU.
+    /// Returns whether it is a GPU that is used without being allowed by name: neither integrated nor of Intel, nor of
+    /// an unknown kind, nor the CPU.
     pub fn is_usual(&self) -> bool {
         self.refusal_unless_allowed().is_none()
     }
@@ -129,7 +158,7 @@ impl Found {
     fn refusal_unless_allowed(&self) -> Option<Refusal> {
         match self.kind {
             Kind::Software => Some(Refusal::Software),
-            Kind::Integrated => Some(Refusal::Vendor),
+            Kind::Integrated | Kind::Other => Some(Refusal::Vendor),
             Kind::Discrete | Kind::Virtual if self.vendor_id == INTEL => Some(Refusal::Vendor),
             Kind::Discrete | Kind::Virtual => None,
         }
@@ -219,6 +248,8 @@ pub(crate) struct Device {
     pub memory: vk::PhysicalDeviceMemoryProperties,
     /// Bytes that one binding of a buffer may have.
     pub max_binding: u64,
+    /// Buffers that a kernel binds at most; [`BINDINGS`] where the kernels of this crate run.
+    pub n_bindings: u32,
     /// What its timestamps count, if its queue has any.
     pub tick: Option<Tick>,
     has_budget: bool,
@@ -229,32 +260,58 @@ pub(crate) struct Device {
 impl Device {
     /// Loads the Vulkan loader and returns how many devices [`choose`] names.
     pub(crate) fn count(choice: &Choice) -> Result<usize, Error> {
-        let all = Loaded::new()?.devices()?;
-        let found: Vec<Found> = all.into_iter().map(|(_, _, found)| found).collect();
-        choose(&found, choice).map(|chosen| chosen.len())
+        choose(&devices()?, choice).map(|chosen| chosen.len())
     }
 
     /// Loads the Vulkan loader and opens one of the devices that [`choose`] names.
     pub(crate) fn open(choice: &Choice, number: usize) -> Result<Device, Error> {
         let loaded = Loaded::new()?;
-        let mut all = loaded.devices()?;
-        let found: Vec<Found> = all.iter().map(|(_, _, found)| found.clone()).collect();
-        let chosen = choose(&found, choice)?.get(number).copied();
-        let chosen = chosen.ok_or_else(|| Error::NoDevice(Vec::new()))?;
-        let (physical, family, found) = all.swap_remove(chosen);
-        let has_budget = loaded.has_budget(physical)?;
+        let all = loaded.devices()?;
+        let chosen = choose(&described(&all), choice)?.get(number).copied();
+        Device::make(loaded, all, chosen)
+    }
+
+    /// Loads the Vulkan loader and opens the device with this number among [`devices`].
+    pub(crate) fn open_any(number: usize) -> Result<Device, Error> {
+        let loaded = Loaded::new()?;
+        let all = loaded.devices()?;
+        Device::make(loaded, all, Some(number))
+    }
+
+    fn make(
+        loaded: Loaded,
+        all: Vec<(vk::PhysicalDevice, u32, Found)>,
+        chosen: Option<usize>,
+    ) -> Result<Device, Error> {
+        let chosen = chosen.and_then(|chosen| all.into_iter().nth(chosen));
+        let (physical, family, found) = chosen.ok_or_else(|| Error::NoDevice(Vec::new()))?;
+        let has_budget = loaded.has_extension(physical, vk::EXT_MEMORY_BUDGET_NAME);
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
             .queue_priorities(&[1.0])];
         // A wrong index of a kernel then stays within its buffers.
         let features = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
-        let extensions = [vk::EXT_MEMORY_BUDGET_NAME.as_ptr()];
-        let info = vk::DeviceCreateInfo::default()
+        let mut integer_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
+            .shader_integer_dot_product(true);
+        let extensions: Vec<_> = [
+            (has_budget, vk::EXT_MEMORY_BUDGET_NAME),
+            (
+                found.has_integer_dot,
+                vk::KHR_SHADER_INTEGER_DOT_PRODUCT_NAME,
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(is_there, name)| is_there.then_some(name.as_ptr()))
+        .collect();
+        let mut info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_features(&features)
-            .enabled_extension_names(if has_budget { &extensions } else { &[] });
-        // SAFETY: the physical device belongs to the instance and has the family, the feature (every device has it) and
-        // the extension; the structures live until the calls return.
+            .enabled_extension_names(&extensions);
+        if found.has_integer_dot {
+            info = info.push_next(&mut integer_dot);
+        }
+        // SAFETY: the physical device belongs to the instance and has the family, the features (every device has the first
+        // one) and the extensions; the structures live until the calls return.
         let (calls, memory, limits, families) = unsafe {
             (
                 loaded
@@ -285,6 +342,9 @@ impl Device {
             family,
             memory,
             max_binding: u64::from(limits.max_storage_buffer_range).min(LARGEST_BINDING),
+            n_bindings: limits
+                .max_per_stage_descriptor_storage_buffers
+                .min(BINDINGS),
             tick: Tick::new(limits.timestamp_period, n_bits),
             has_budget,
             physical,
@@ -428,8 +488,9 @@ impl Loaded {
             kind: match properties.device_type {
                 vk::PhysicalDeviceType::DISCRETE_GPU => Kind::Discrete,
                 vk::PhysicalDeviceType::VIRTUAL_GPU => Kind::Virtual,
+                vk::PhysicalDeviceType::INTEGRATED_GPU => Kind::Integrated,
                 vk::PhysicalDeviceType::CPU => Kind::Software,
-                _ => Kind::Integrated,
+                _ => Kind::Other,
             },
             number,
             vendor_id: properties.vendor_id,
@@ -450,17 +511,32 @@ impl Loaded {
             } else {
                 None
             },
+            has_integer_dot: self.has_integer_dot(device),
         }
     }
 
-    fn has_budget(&self, device: vk::PhysicalDevice) -> Result<bool, Error> {
+    /// Tells whether a device has an extension; one that does not answer has none.
+    fn has_extension(&self, device: vk::PhysicalDevice, name: &CStr) -> bool {
         // SAFETY: the device belongs to the instance.
-        let all = unsafe { self.instance.enumerate_device_extension_properties(device) }
-            .map_err(failed("vkEnumerateDeviceExtensionProperties"))?;
-        let is_budget = |name: &CStr| name == vk::EXT_MEMORY_BUDGET_NAME;
-        Ok(all
+        let all = unsafe { self.instance.enumerate_device_extension_properties(device) };
+        all.unwrap_or_default()
             .iter()
-            .any(|one| one.extension_name_as_c_str().is_ok_and(is_budget)))
+            .any(|one| one.extension_name_as_c_str().is_ok_and(|own| own == name))
+    }
+
+    /// Tells whether a device has `OpSDot` of packed bytes.
+    fn has_integer_dot(&self, device: vk::PhysicalDevice) -> bool {
+        if !self.has_extension(device, vk::KHR_SHADER_INTEGER_DOT_PRODUCT_NAME) {
+            return false;
+        }
+        let mut integer_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut integer_dot);
+        // SAFETY: the device belongs to the instance, is of Vulkan 1.1 and has the extension.
+        unsafe {
+            self.instance
+                .get_physical_device_features2(device, &mut features);
+        }
+        integer_dot.shader_integer_dot_product != 0
     }
 }
 
@@ -519,6 +595,7 @@ mod tests {
             uuid: format!("{gib:02x}").repeat(16),
             memory_bytes: gib << 30,
             lacks: None,
+            has_integer_dot: false,
         }
     }
 

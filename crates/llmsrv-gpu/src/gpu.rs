@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Error, Found,
-    device::{Choice, Device},
+    device::{Arithmetic, Choice, Device},
     recorder::{ALIGNMENT, Access, Recorder, Region},
 };
 pub use attention::{
@@ -38,6 +38,8 @@ pub struct Gpu {
     expected: Vec<u64>,
     /// Memory of all weights.
     weight_bytes: u64,
+    /// How rows are multiplied with the matrices that come.
+    arithmetic: Arithmetic,
     /// Idle memory for activations, by size.
     idle: Idle,
     /// Memory for activations with the bytes of it that are to be used. What is behind these has [`CANARY`].
@@ -64,11 +66,30 @@ struct Scratch {
     idle: Idle,
 }
 
+/// The kernels of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernels {
+    /// For one row and for several.
+    pub few: [&'static str; 2],
+    /// What there is beside them where rows are rounded to bytes.
+    pub int8: Option<Int8Kernels>,
+}
+
+/// What integer products need beside the kernels of few rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Int8Kernels {
+    /// For many rows.
+    pub many: &'static str,
+    /// Rounds the rows.
+    pub quantize: &'static str,
+    /// Elements of a row that share a scale.
+    pub block_len: usize,
+}
+
 /// A weight matrix: rows are outputs.
 #[derive(Debug)]
 pub struct Matrix {
-    /// The kernels for one row and for several.
-    kernels: [&'static str; 2],
+    kernels: Kernels,
     n_rows: usize,
     n_cols: usize,
     row_bytes: usize,
@@ -87,7 +108,7 @@ pub struct Vector {
 
 /// Returns whether there are kernels for matrices of a type.
 pub fn supports(dtype: TensorType) -> bool {
-    kernels_of(dtype).is_some()
+    kernels_of(dtype, Arithmetic::F32).is_some()
 }
 
 impl Gpu {
@@ -104,15 +125,18 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::count`].
     pub fn open(choice: &Choice, number: usize) -> Result<Gpu, Error> {
-        Ok(Gpu {
+        let mut gpu = Gpu {
             recorder: Recorder::open(choice, number)?,
             weights: None,
             expected: Vec::new(),
             weight_bytes: 0,
+            arithmetic: Arithmetic::F32,
             idle: Idle::default(),
             #[cfg(test)]
             watched: None,
-        })
+        };
+        gpu.set_arithmetic(choice.arithmetic);
+        Ok(gpu)
     }
 
     /// Returns the device as its driver describes it.
@@ -133,6 +157,22 @@ impl Gpu {
     /// Returns how many of them weights take.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
+    }
+
+    /// Returns how rows are multiplied with matrices.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
+    }
+
+    /// Chooses how rows are multiplied with the matrices that are put onto the device from now on: in f32 whatever is
+    /// asked for where the device has no integer dot products ([`Found::has_integer_dot`]), and with weights of types
+    /// without kernels for them.
+    pub fn set_arithmetic(&mut self, arithmetic: Arithmetic) {
+        self.arithmetic = if self.device().has_integer_dot {
+            arithmetic
+        } else {
+            Arithmetic::F32
+        };
     }
 
     /// Says of what sizes the pieces of memory will be that weights need, as [`pieces`] tells of all that come, in their
@@ -162,7 +202,7 @@ impl Gpu {
         bytes: &[u8],
         codebook: &[u16],
     ) -> Result<Matrix, Error> {
-        let Some(kernels) = kernels_of(dtype) else {
+        let Some(kernels) = kernels_of(dtype, self.arithmetic) else {
             return Err(unsupported(format!("weights of type {dtype}")));
         };
         if codebook.len() != points_of(dtype) {
@@ -396,7 +436,7 @@ pub fn matrix_bytes(
     n_cols: usize,
     max_binding: u64,
 ) -> Option<Vec<u64>> {
-    kernels_of(dtype)?;
+    kernels_of(dtype, Arithmetic::F32)?;
     let row_bytes = (n_cols / dtype.block_len().max(1) * dtype.block_bytes()).max(1);
     let rows = rows_of_part(dtype, row_bytes, max_binding);
     let codebook = 2 * points_of(dtype) as u64;
@@ -501,9 +541,14 @@ impl Drop for Scratch {
     }
 }
 
-/// The kernels for one row and for several.
-pub(crate) fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
-    Some(match dtype {
+/// Returns the kernels of a type of weights. Types without kernels for integers have those for f32.
+pub(crate) fn kernels_of(dtype: TensorType, arithmetic: Arithmetic) -> Option<Kernels> {
+    if arithmetic == Arithmetic::Int8
+        && let Some(kernels) = int8_kernels_of(dtype)
+    {
+        return Some(kernels);
+    }
+    let few = match dtype {
         TensorType::F32 => ["f32_1", "f32_8"],
         TensorType::F16 => ["f16_1", "f16_8"],
         TensorType::BF16 => ["bf16_1", "bf16_8"],
@@ -533,6 +578,38 @@ pub(crate) fn kernels_of(dtype: TensorType) -> Option<[&'static str; 2]> {
         TensorType::Q2_0 => ["q2_0_1", "q2_0_8"],
         TensorType::NVFP4 => ["nvfp4_1", "nvfp4_8"],
         _ => return None,
+    };
+    Some(Kernels { few, int8: None })
+}
+
+fn int8_kernels_of(dtype: TensorType) -> Option<Kernels> {
+    let [one, several, many] = match dtype {
+        TensorType::Q4_0 => ["dot_q4_0_1", "dot_q4_0_8", "dot_q4_0_32"],
+        TensorType::Q4_1 => ["dot_q4_1_1", "dot_q4_1_8", "dot_q4_1_32"],
+        TensorType::Q5_0 => ["dot_q5_0_1", "dot_q5_0_8", "dot_q5_0_32"],
+        TensorType::Q5_1 => ["dot_q5_1_1", "dot_q5_1_8", "dot_q5_1_32"],
+        TensorType::Q8_0 => ["dot_q8_0_1", "dot_q8_0_8", "dot_q8_0_32"],
+        TensorType::Q2_K => ["dot_q2_k_1", "dot_q2_k_8", "dot_q2_k_32"],
+        TensorType::Q3_K => ["dot_q3_k_1", "dot_q3_k_8", "dot_q3_k_32"],
+        TensorType::Q4_K => ["dot_q4_k_1", "dot_q4_k_8", "dot_q4_k_32"],
+        TensorType::Q5_K => ["dot_q5_k_1", "dot_q5_k_8", "dot_q5_k_32"],
+        TensorType::Q6_K => ["dot_q6_k_1", "dot_q6_k_8", "dot_q6_k_32"],
+        TensorType::IQ4_NL => ["dot_iq4_nl_1", "dot_iq4_nl_8", "dot_iq4_nl_32"],
+        TensorType::IQ4_XS => ["dot_iq4_xs_1", "dot_iq4_xs_8", "dot_iq4_xs_32"],
+        TensorType::MXFP4 => ["dot_mxfp4_1", "dot_mxfp4_8", "dot_mxfp4_32"],
+        _ => return None,
+    };
+    let (quantize, block_len) = match dtype.block_len() {
+        32 => ("quantize_32", 32),
+        _ => ("quantize_256", 256),
+    };
+    Some(Kernels {
+        few: [one, several],
+        int8: Some(Int8Kernels {
+            many,
+            quantize,
+            block_len,
+        }),
     })
 }
 
@@ -568,6 +645,13 @@ pub(crate) const CANARY: u8 = 0xc7;
 const ROWS: usize = 8;
 /// Outputs of a workgroup of a product.
 const OUTPUTS: usize = 4;
+/// Rows and outputs of a workgroup of integer products of many rows.
+const TILE_ROWS: usize = 32;
+const TILE_OUTPUTS: usize = 64;
+/// From so many rows on integer products are computed in such tiles. Both kernels give the same bits, so this is a matter of
+/// speed alone, which was not measured on a card: with 16 rows the others read the weights twice, and tiles would compute
+/// half of what they can for nothing.
+pub(crate) const MANY_ROWS: usize = 17;
 /// Lanes of a workgroup of other kernels.
 const LANES: usize = 64;
 /// Workgroups in a dimension; every device takes as many.

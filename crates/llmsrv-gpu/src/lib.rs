@@ -20,7 +20,7 @@ mod spirv;
 mod times;
 
 pub use answers::{Codebook, kernel_bytes};
-pub use device::{Choice, DeviceName, Found, Kind, choose};
+pub use device::{Arithmetic, Choice, DeviceName, Found, Kind, choose, devices};
 pub use error::{Error, Refusal, Refused};
 pub use gpu::{
     Angles, Attention, Cache, DeltaRule, Expert, Experts, Function, Gating, Gpu, LARGEST_HEAD,
@@ -29,5 +29,5 @@ pub use gpu::{
     kept_bytes, matrix_bytes, part_bytes, pieces, supports, vector_bytes,
 };
 pub use memory::pieces_taken;
-pub use recorder::{Counts, counts};
+pub use recorder::{Access, BufferId, Counts, Modules, Recorder, Region, Work, counts};
 pub use times::{KernelTime, take_kernel_times, time_kernels};

@@ -26,14 +26,14 @@ use crate::{
 
 /// A buffer of a [`Recorder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BufferId(u32);
+pub struct BufferId(u32);
 
 /// A part of a buffer that a kernel reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Region {
+pub struct Region {
     /// The buffer.
     pub buffer: BufferId,
-    /// First byte; a multiple of [`ALIGNMENT`] where a kernel binds it.
+    /// First byte; a multiple of 256 where a kernel binds it.
     pub start: u64,
     /// Length in bytes.
     pub bytes: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Region {
 
 /// What a kernel does with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Reads it.
     Read(Region),
     /// Writes it, and perhaps reads it.
@@ -50,9 +50,13 @@ pub(crate) enum Access {
     None,
 }
 
+/// Gives the SPIR-V of a kernel. Its entry point has the kernel's name, but for our products.
+pub type Modules = fn(&str) -> Result<Vec<u32>, Error>;
+
 /// Records and submits commands.
-pub(crate) struct Recorder {
+pub struct Recorder {
     device: ManuallyDrop<Device>,
+    modules: Modules,
     account: Account,
     /// Freed ones leave a hole.
     buffers: Vec<Option<Allocation>>,
@@ -87,7 +91,7 @@ pub(crate) struct Recorder {
 
 /// What a kernel does, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Work {
+pub struct Work {
     /// Multiplications.
     pub multiplications: u64,
     /// Bytes that it must read and write, each operand once; `None` = all that it binds.
@@ -149,11 +153,25 @@ fn count(add: impl FnOnce(&mut Counts)) {
 impl Recorder {
     /// Opens a device, as [`Device::open`].
     pub(crate) fn open(choice: &Choice, number: usize) -> Result<Recorder, Error> {
-        let device = Device::open(choice, number)?;
         let account = Account::new(choice.leave_free_bytes, choice.limit_bytes);
+        Recorder::of(
+            Device::open(choice, number)?,
+            account,
+            crate::modules::words,
+        )
+    }
+
+    /// Opens the device with this number among [`devices`](crate::devices), whether or not the kernels of this crate
+    /// run on it, for kernels of at most 4 buffers, which every device takes.
+    pub fn open_any(number: usize, modules: Modules) -> Result<Recorder, Error> {
+        Recorder::of(Device::open_any(number)?, Account::default(), modules)
+    }
+
+    fn of(device: Device, account: Account, modules: Modules) -> Result<Recorder, Error> {
         let upload = memory::allocate(&device, &account, UPLOAD_BYTES as u64, Place::Upload)?;
         let mut recorder = Recorder {
             device: ManuallyDrop::new(device),
+            modules,
             account,
             buffers: Vec::new(),
             upload,
@@ -182,7 +200,7 @@ impl Recorder {
 
     /// Makes what all kernels share. What is made before a failure goes with the recorder.
     fn prepare(&mut self) -> Result<(), Error> {
-        let bindings: Vec<_> = (0..BINDINGS)
+        let bindings: Vec<_> = (0..self.device.n_bindings)
             .map(|binding| {
                 vk::DescriptorSetLayoutBinding::default()
                     .binding(binding)
@@ -224,7 +242,7 @@ impl Recorder {
     }
 
     /// Makes a buffer on the device.
-    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<BufferId, Error> {
+    pub fn allocate(&mut self, bytes: u64) -> Result<BufferId, Error> {
         let made = memory::allocate(&self.device, &self.account, bytes, Place::Device)?;
         let id = BufferId(self.buffers.len() as u32);
         self.buffers.push(Some(made));
@@ -232,7 +250,7 @@ impl Recorder {
     }
 
     /// Frees buffers, after all that was recorded is done.
-    pub(crate) fn free(&mut self, ids: &[BufferId]) -> Result<(), Error> {
+    pub fn free(&mut self, ids: &[BufferId]) -> Result<(), Error> {
         self.finish()?;
         self.forget_sets();
         for id in ids {
@@ -245,7 +263,7 @@ impl Recorder {
     }
 
     /// Records a kernel. `params` has at most 32 words.
-    pub(crate) fn dispatch(
+    pub fn dispatch(
         &mut self,
         kernel: &'static str,
         bindings: &[Access],
@@ -353,7 +371,7 @@ impl Recorder {
     }
 
     /// Copies bytes to a region, in the order of the recorded commands.
-    pub(crate) fn upload(&mut self, mut bytes: &[u8], to: Region) -> Result<(), Error> {
+    pub fn upload(&mut self, mut bytes: &[u8], to: Region) -> Result<(), Error> {
         let mut start = to.start;
         if bytes.len() as u64 > to.bytes {
             return Err(Error::Unsupported(
@@ -431,7 +449,7 @@ impl Recorder {
     }
 
     /// Runs what was recorded and copies a region to the host.
-    pub(crate) fn read(&mut self, from: Region, out: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&mut self, from: Region, out: &mut [u8]) -> Result<(), Error> {
         let bytes = from.bytes.min(out.len() as u64);
         count(|counts| counts.downloaded_bytes += bytes);
         let is_short = |download: &Allocation| download.bytes < bytes;
@@ -472,7 +490,7 @@ impl Recorder {
     }
 
     /// Runs what was recorded and waits for it.
-    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+    pub fn finish(&mut self) -> Result<(), Error> {
         self.check()?;
         if self.n_used == 0 {
             return Ok(());
@@ -519,7 +537,7 @@ impl Recorder {
     }
 
     /// Bytes that a kernel can bind at most.
-    pub(crate) fn max_binding(&self) -> u64 {
+    pub fn max_binding(&self) -> u64 {
         self.device.max_binding
     }
 
@@ -566,7 +584,7 @@ impl Recorder {
     fn work_limit(&self) -> u64 {
         match self.device.found.kind {
             crate::Kind::Discrete | crate::Kind::Virtual => 1 << 37,
-            crate::Kind::Integrated | crate::Kind::Software => 1 << 34,
+            crate::Kind::Integrated | crate::Kind::Other | crate::Kind::Software => 1 << 34,
         }
     }
 
@@ -706,7 +724,7 @@ impl Recorder {
         if let Some(pipeline) = self.pipelines.get(kernel) {
             return Ok(*pipeline);
         }
-        let code = crate::modules::words(kernel)?;
+        let code = (self.modules)(kernel)?;
         #[cfg(test)]
         let code = if self.changed == Some(kernel) {
             changed(code)
@@ -715,6 +733,10 @@ impl Recorder {
         };
         // Modules have one entry point each: for products it is called as in the source.
         let entry = match kernel.rsplit_once('_') {
+            Some((name, n)) if name.starts_with("dot_") => match n {
+                "1" | "8" => c"dots".to_owned(),
+                _ => c"tiles_of_rows".to_owned(),
+            },
             Some(("f32" | "f16" | "bf16", "1" | "8")) => c"values".to_owned(),
             Some((_, "1" | "8")) => c"blocks".to_owned(),
             _ => std::ffi::CString::new(kernel).unwrap_or_default(),
@@ -754,7 +776,7 @@ impl Recorder {
         }
         // A kernel may name buffers that it does not read this time: drivers want a buffer there all the same.
         let any = key.iter().flatten().next().copied();
-        for region in &mut key {
+        for region in key.iter_mut().take(self.device.n_bindings as usize) {
             *region = region.or(any);
         }
         if let Some(set) = self.sets.get(&key) {

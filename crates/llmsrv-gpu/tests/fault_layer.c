@@ -7,6 +7,7 @@
  *   never    vkWaitForFences does not return
  *   wrong    products of floats in kernels become sums
  *   clock    no queue has timestamps
+ *   dot      there are no integer dot products
  *
  * It declares the few types it needs, so that it compiles without the headers of Vulkan. Sources: the Vulkan
  * specification, and "Architecture of the Vulkan Loader Interfaces", layer interface version 2.
@@ -55,6 +56,13 @@ typedef struct {
     uint32_t flags, n_queues, n_timestamp_bits, granularity[3];
 } Family;
 
+/* VkPhysicalDeviceShaderIntegerDotProductFeatures */
+typedef struct {
+    int32_t type;
+    void *next;
+    uint32_t has_dot;
+} DotFeatures;
+
 /* VkNegotiateLayerInterface */
 typedef struct {
     int32_t type;
@@ -68,6 +76,7 @@ typedef struct {
 enum {
     LOADER_INSTANCE_CREATE_INFO = 47,
     LOADER_DEVICE_CREATE_INFO = 48,
+    DOT_FEATURES = 1000280000,
     LINK_INFO = 0,
     INITIALIZATION_FAILED = -3,
     OUT_OF_DEVICE_MEMORY = -2,
@@ -84,6 +93,8 @@ static GetProcAddr next_instance, next_device;
 typedef void (*Families)(void *physical, uint32_t *n, Family *all);
 /* Looked up while the instance is made: later the loader would name the first layer's. */
 static Families next_families;
+typedef void (*Features)(void *physical, Chain *features);
+static Features next_features;
 
 static int fault_is(const char *name) {
     char text[16] = "";
@@ -117,9 +128,19 @@ static int32_t create_instance(const Chain *info, const void *allocator, void **
     next_instance = link->get_instance;
     typedef int32_t (*Create)(const Chain *, const void *, void **);
     int32_t result = ((Create)next_instance(NULL, "vkCreateInstance"))(info, allocator, instance);
-    if (result == 0)
+    if (result == 0) {
         next_families = (Families)next_instance(*instance, "vkGetPhysicalDeviceQueueFamilyProperties");
+        next_features = (Features)next_instance(*instance, "vkGetPhysicalDeviceFeatures2");
+    }
     return result;
+}
+
+static void features(void *physical, Chain *all) {
+    next_features(physical, all);
+    if (fault_is("dot"))
+        for (Chain *at = all; at; at = at->next)
+            if (at->type == DOT_FEATURES)
+                ((DotFeatures *)at)->has_dot = 0;
 }
 
 static void families(void *physical, uint32_t *n, Family *all) {
@@ -199,6 +220,7 @@ static Function own(const char *name) {
         {"vkCreateInstance", (Function)create_instance},
         {"vkCreateDevice", (Function)create_device},
         {"vkGetPhysicalDeviceQueueFamilyProperties", (Function)families},
+        {"vkGetPhysicalDeviceFeatures2", (Function)features},
         {"vkAllocateMemory", (Function)allocate_memory},
         {"vkCreateShaderModule", (Function)create_shader},
         {"vkQueueSubmit", (Function)queue_submit},

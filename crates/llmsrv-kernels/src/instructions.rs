@@ -2,6 +2,9 @@
 
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "x86_64")]
+use crate::Tier;
+
 /// Instructions that the products of packed weights are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instructions {
@@ -49,18 +52,10 @@ impl Instructions {
         match self {
             Instructions::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("fma")
-                    && is_x86_feature_detected!("f16c")
-            }
+            Instructions::Avx2 => Tier::Avx2.is_available(),
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 => {
-                Instructions::Avx2.are_available()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512vnni")
+                Tier::Avx512.is_available() && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512Bf16 => {

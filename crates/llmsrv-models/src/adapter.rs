@@ -9,7 +9,7 @@ use std::{path::Path, sync::Arc};
 use llmsrv_engine::LoadError;
 use llmsrv_gguf::GgufFile;
 
-use crate::source::{FileMatrix, Source, invalid};
+use crate::source::{FileMatrix, Result, Source, invalid};
 
 /// An adapter file for models of one architecture.
 pub(crate) struct Adapter {
@@ -41,7 +41,7 @@ pub(crate) struct RowFactors {
 
 impl Adapter {
     /// Opens an adapter that is to be applied with strength `scale` to a model of `architecture`.
-    pub(crate) fn open(path: &Path, scale: f32, architecture: &str) -> Result<Adapter, LoadError> {
+    pub(crate) fn open(path: &Path, scale: f32, architecture: &str) -> Result<Adapter> {
         let file = GgufFile::open(path).map_err(crate::unreadable)?;
         let metadata = file.metadata();
         for (key, expected) in [("general.type", "adapter"), ("adapter.type", "lora")] {
@@ -74,7 +74,7 @@ impl Adapter {
         name: &str,
         n_rows: usize,
         n_cols: usize,
-    ) -> Result<Option<Factors>, LoadError> {
+    ) -> Result<Option<Factors>> {
         let (down, up) = (format!("{name}.lora_a"), format!("{name}.lora_b"));
         if !self.source.has(&down) && !self.source.has(&up) {
             return Ok(None);
@@ -90,11 +90,7 @@ impl Adapter {
 
     /// Returns what the adapter adds to the rows of the embedding, a table of `n_rows` rows, if it does. Adapters
     /// hold both factors of that the other way round than of a matrix.
-    pub(crate) fn embedding(
-        &self,
-        n_rows: usize,
-        n_cols: usize,
-    ) -> Result<Option<RowFactors>, LoadError> {
+    pub(crate) fn embedding(&self, n_rows: usize, n_cols: usize) -> Result<Option<RowFactors>> {
         let [rows, up] = ["a", "b"].map(|part| format!("token_embd.weight.lora_{part}"));
         if !self.source.has(&rows) && !self.source.has(&up) {
             return Ok(None);
@@ -113,7 +109,7 @@ impl Adapter {
         name: &str,
         n_rows: usize,
         n_cols: usize,
-    ) -> Result<Option<RowFactors>, LoadError> {
+    ) -> Result<Option<RowFactors>> {
         let Some(factors) = self.factors(name, n_rows, n_cols)? else {
             return Ok(None);
         };
@@ -129,7 +125,7 @@ impl Adapter {
     }
 
     /// Refuses an adapter that changes something the model does not have.
-    pub(crate) fn check_all_used(&self) -> Result<(), LoadError> {
+    pub(crate) fn check_all_used(&self) -> Result<()> {
         self.source.check_all_used()
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         Activation, ArchConfig, ExpertsInput, LatentConfig, LayerConfig, NormKind, QkNorm,
         Temperature,
     },
-    linear::{Linear, activated_linear, add_linear, gated_linear, linear, linears},
+    linear::{Linear, activated_linear, add_linear, gated_linear, grouped_linear, linear, linears},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, SelectiveScan},
     parts::Part,
     rope::Places,
@@ -418,16 +418,7 @@ fn attention<O: Ops>(
         let attended = ops.attend_bidirectional(&query, &key, &value, &spans, &attention)?;
         return Ok(Some(attended));
     }
-    let attention = Attention {
-        n_heads: config.n_heads,
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
-        scale: arch.attention_scale,
-        softcap: arch.attention_softcap,
-        window: config.window,
-        chunk: config.chunk,
-        causal: !config.whole_images,
-    };
+    let attention = Attention::of(arch, config);
     let sinks = weights.sinks.as_ref();
     let mut attended = ops.attend(config.kv_layer, &query, sinks, plan, &attention)?;
     if let Some(gate) = gate {
@@ -494,16 +485,7 @@ fn latent<O: Ops>(
     if let Some(factors) = &rotations.temperatures {
         query = ops.scale_rows(query, factors)?;
     }
-    let attention = Attention {
-        n_heads: config.n_heads,
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
-        scale: arch.attention_scale,
-        softcap: arch.attention_softcap,
-        window: config.window,
-        chunk: config.chunk,
-        causal: !config.whole_images,
-    };
+    let attention = Attention::of(arch, config);
     let summed = ops.attend(config.kv_layer, &query, None, plan, &attention)?;
     let mut parts = Vec::with_capacity(config.n_heads);
     for (head, matrix) in weights.values.iter().enumerate() {
@@ -716,6 +698,37 @@ fn network<O: Ops>(
     linear(ops, &hidden, &network.down)
 }
 
+/// As [`network`], of several ones, each with rows of its own.
+fn networks<'a, O: Ops + 'a>(
+    arch: &ArchConfig,
+    ops: &mut O,
+    work: impl Iterator<Item = (&'a O::Tensor, &'a Mlp<O>)> + Clone,
+) -> Result<Vec<O::Tensor>, ModelError> {
+    let hidden = if work.clone().all(|(_, network)| network.gate.is_some()) {
+        let gated = work.clone().map(|(x, network)| {
+            let gate = network.gate.as_ref().map(|gate| (gate, arch.activation));
+            (x, &network.up, gate)
+        });
+        grouped_linear(ops, gated)?
+    } else {
+        let each = work.clone();
+        let each = each.map(|(x, network)| activated(arch, ops, Input::Rows(x), network));
+        each.collect::<Result<Vec<_>, _>>()?
+    };
+    let mut normed = Vec::with_capacity(hidden.len());
+    for (hidden, (_, network)) in hidden.into_iter().zip(work.clone()) {
+        normed.push(match &network.sub_norm {
+            Some(weight) => ops.rms_norm(&hidden, weight, arch.norm_eps)?,
+            None => hidden,
+        });
+    }
+    let down = normed
+        .iter()
+        .zip(work)
+        .map(|(hidden, (_, network))| (hidden, &network.down, None));
+    grouped_linear(ops, down)
+}
+
 /// Computes what a network has between its matrices.
 fn hidden_of<O: Ops>(
     arch: &ArchConfig,
@@ -831,28 +844,50 @@ fn moe<O: Ops>(
     let there = ops.copy_to(Part::Experts(experts.layer), x)?;
     let x = there.as_ref().unwrap_or(x);
     let mut sum = ops.zeros(x)?;
-    for (expert, weights) in experts.networks.iter().enumerate() {
-        let (rows, factors) = choices.of(expert);
-        if rows.is_empty() {
-            continue;
+    let mut chosen = (experts.networks.iter().enumerate())
+        .map(|(expert, network)| (expert, network, choices.of(expert)))
+        .filter(|(_, _, (rows, _))| !rows.is_empty())
+        .peekable();
+    while chosen.peek().is_some() {
+        let mut batch = Vec::new();
+        let mut n_left = n_rows.max(TOGETHER);
+        while let Some((expert, network, (rows, factors))) =
+            chosen.next_if(|(_, _, (rows, _))| batch.is_empty() || rows.len() <= n_left)
+        {
+            n_left = n_left.saturating_sub(rows.len());
+            // An expert that all rows chose reads them as they are.
+            let input = match (rows.len() < n_rows, config.weigh_input) {
+                (false, false) => None,
+                (true, false) => Some(ops.gather_rows(x, rows)?),
+                (_, true) => {
+                    let input = ops.gather_rows(x, rows)?;
+                    Some(ops.scale_rows(input, factors)?)
+                }
+            };
+            batch.push((expert, network, rows, factors, input));
         }
-        let mut input = ops.gather_rows(x, rows)?;
-        if config.weigh_input {
-            input = ops.scale_rows(input, factors)?;
+        let work = batch
+            .iter()
+            .map(|(_, network, _, _, input)| (input.as_ref().unwrap_or(x), *network));
+        let outputs = networks(arch, ops, work)?;
+        for ((expert, _, rows, factors, _), mut output) in batch.into_iter().zip(outputs) {
+            let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
+            if let Some(scale) = scale {
+                output = scaled(ops, output, *scale)?;
+            }
+            if !config.weigh_input {
+                output = ops.scale_rows(output, factors)?;
+            }
+            sum = ops.add_to_rows(sum, rows, &output)?;
         }
-        let mut output = network(arch, ops, &input, weights)?;
-        let scale = experts.scales.as_ref().and_then(|list| list.get(expert));
-        if let Some(scale) = scale {
-            output = scaled(ops, output, *scale)?;
-        }
-        if !config.weigh_input {
-            output = ops.scale_rows(output, factors)?;
-        }
-        sum = ops.add_to_rows(sum, rows, &output)?;
     }
     let back = ops.copy_to(Part::Layer(experts.layer), &sum)?;
     Ok(back.unwrap_or(sum))
 }
+
+/// Rows of experts that are computed together, if the step has fewer: threads wait for each other once for all of them,
+/// and what lies between the matrices of so few rows stays in a cache.
+const TOGETHER: usize = 32;
 
 /// The logit of a token that is never predicted: of no weight in any softmax, and still a number.
 const NEVER: f32 = -1e30;

@@ -1,13 +1,13 @@
 //! What a model makes of its last rows in place of logits: the scores of a classifier, or vectors of
 //! another space.
 
-use llmsrv_engine::{LoadError, ModelError};
+use llmsrv_engine::ModelError;
 
 use crate::{
     errors::device,
     linear::{Linear, linear},
     ops::{Holder, Ops},
-    source::{FileMatrix, Source, invalid},
+    source::{FileMatrix, Result, Source, invalid},
 };
 
 /// Products of a row, one after the other.
@@ -33,7 +33,7 @@ impl<O: Holder> Head<O> {
         source: &Source,
         width: usize,
         ops: &mut O,
-    ) -> Result<Option<Head<O>>, LoadError> {
+    ) -> Result<Option<Head<O>>> {
         let mut head = Head {
             steps: Vec::new(),
             n_outputs: width,
@@ -52,11 +52,7 @@ impl<O: Holder> Head<O> {
 
     /// Loads what judges pairs of texts by the logits of "yes" and "no": rows of a matrix of their own, or
     /// those of `output`. The one score is their difference, whose sigmoid is the probability of "yes".
-    pub(crate) fn judge(
-        source: &Source,
-        output: &FileMatrix,
-        ops: &mut O,
-    ) -> Result<Head<O>, LoadError> {
+    pub(crate) fn judge(source: &Source, output: &FileMatrix, ops: &mut O) -> Result<Head<O>> {
         if let Some(mut head) = Head::classifier(source, output.n_cols, ops)? {
             if head.n_outputs == 2 {
                 let labels = source.labels();
@@ -89,7 +85,7 @@ impl<O: Holder> Head<O> {
         source: &Source,
         width: usize,
         ops: &mut O,
-    ) -> Result<Option<Head<O>>, LoadError> {
+    ) -> Result<Option<Head<O>>> {
         let mut head = Head {
             steps: Vec::new(),
             n_outputs: width,
@@ -110,7 +106,7 @@ impl<O: Holder> Head<O> {
         (name, n_rows): (&str, usize),
         then: Then,
         ops: &mut O,
-    ) -> Result<(), LoadError> {
+    ) -> Result<()> {
         let matrix = source.matrix(&format!("{name}.weight"), n_rows, self.n_outputs)?;
         let bias = source.optional_vector(&format!("{name}.bias"), n_rows)?;
         let bias = bias.map(|bias| ops.vector(bias)).transpose();

@@ -47,9 +47,7 @@ use crate::{
     head::Head,
     model::Decoder,
     npu::NpuModel,
-    ops::{
-        Ops, candle, candle::CandleOps, cpu::CpuOps, gpu::GpuOps, onnx::OnnxOps, split::SplitOps,
-    },
+    ops::{Ops, candle::CandleOps, cpu::CpuOps, gpu::GpuOps, onnx::OnnxOps, split::SplitOps},
     parts::{At, Part},
     placement::{Config, Measured, kv_type_on_gpu, share_out},
     source::{Source, invalid},
@@ -151,7 +149,7 @@ fn load_file(
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Candle => {
-                let ops = CandleOps::without_cache(candle::Device::Cpu);
+                let ops = CandleOps::without_cache();
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Npu(npu) => {
@@ -210,7 +208,7 @@ fn load_file(
                 kept @ (TensorType::F32 | TensorType::BF16) => kept,
                 _ => TensorType::F16,
             };
-            let ops = CandleOps::new(candle::Device::Cpu, &arch, kv_type);
+            let ops = CandleOps::new(&arch, kv_type);
             build(&source, &adapters, arch, n_vocab, ops)?
         }
         Device::Npu(npu) => {
@@ -379,7 +377,7 @@ fn vision(
     let from = (location, source.architecture());
     let loaded = match device(options)? {
         Device::Candle => {
-            let ops = CandleOps::without_cache(candle::Device::Cpu);
+            let ops = CandleOps::without_cache();
             vision::load(file, from, arch, ops)
         }
         Device::Cpu | Device::Gpu | Device::Npu(_) => {

@@ -4,7 +4,7 @@ use llmsrv_engine::ModelError;
 
 use crate::{
     arch::Activation,
-    ops::{Holder, Input, LinearRef, Ops},
+    ops::{Holder, Input, LinearRef, Ops, Product},
 };
 
 /// A matrix and perhaps a bias.
@@ -93,6 +93,39 @@ pub(crate) fn gated_linear<O: Ops>(
     }
     let [gate, up] = linears(ops, input, [gate, up])?;
     ops.gated(gate, &up, activation)
+}
+
+/// Rows, what they are multiplied with, and a gate with its function.
+pub(crate) type Group<'a, O> = (
+    &'a <O as Ops>::Tensor,
+    &'a Linear<O>,
+    Option<(&'a Linear<O>, Activation)>,
+);
+
+/// Computes [`gated_linear`], or [`linear`] where there is no gate, of several groups of rows.
+pub(crate) fn grouped_linear<'a, O: Ops + 'a>(
+    ops: &mut O,
+    groups: impl Iterator<Item = Group<'a, O>> + Clone,
+) -> Result<Vec<O::Tensor>, ModelError> {
+    let adapted = |weights: &Linear<O>| !weights.low_rank.is_empty();
+    if groups
+        .clone()
+        .any(|(_, weights, gate)| adapted(weights) || gate.is_some_and(|(gate, _)| adapted(gate)))
+    {
+        let of_group = |(x, weights, gate): Group<'a, O>| match gate {
+            None => linear(ops, x, weights),
+            Some((gate, activation)) => {
+                gated_linear(ops, Input::Rows(x), (gate, weights), activation)
+            }
+        };
+        return groups.map(of_group).collect();
+    }
+    let products = groups.map(|(x, weights, gate)| Product {
+        x,
+        weights: linear_ref(weights),
+        gate: gate.map(|(gate, activation)| (linear_ref(gate), activation)),
+    });
+    ops.grouped_linear(&products.collect::<Vec<_>>())
 }
 
 /// The matrix and the bias, as operations take them.

@@ -2,14 +2,12 @@
 
 use std::{ops::Range, slice::from_ref};
 
-use llmsrv_engine::LoadError;
-
 use crate::{
     adapter::Adapter,
     errors::device,
     linear::{Linear, LowRank},
     ops::Holder,
-    source::{FileMatrix, Source, invalid},
+    source::{FileMatrix, Result, Source, invalid},
 };
 
 /// Makes the weights of a model, part by part, as its configuration says.
@@ -22,12 +20,7 @@ pub(crate) struct Loader<'a, O: Holder, C> {
 
 impl<O: Holder, C> Loader<'_, O, C> {
     /// Loads `name.weight` and, if there is one, `name.bias`.
-    pub(crate) fn linear(
-        &mut self,
-        name: &str,
-        n_rows: usize,
-        n_cols: usize,
-    ) -> Result<Linear<O>, LoadError> {
+    pub(crate) fn linear(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear<O>> {
         let matrix = self
             .source
             .matrix(&format!("{name}.weight"), n_rows, n_cols)?;
@@ -52,7 +45,7 @@ impl<O: Holder, C> Loader<'_, O, C> {
         name: &str,
         heights: [usize; N],
         n_cols: usize,
-    ) -> Result<[Linear<O>; N], LoadError> {
+    ) -> Result<[Linear<O>; N]> {
         let n_rows = heights.iter().sum();
         let mut start = 0;
         let parts = heights.map(|height| {
@@ -71,7 +64,7 @@ impl<O: Holder, C> Loader<'_, O, C> {
         n_rows: usize,
         n_cols: usize,
         parts: [&[Range<usize>]; N],
-    ) -> Result<[Linear<O>; N], LoadError> {
+    ) -> Result<[Linear<O>; N]> {
         let full = format!("{name}.weight");
         let all = self.source.matrix(&full, n_rows, n_cols)?;
         let bias = self
@@ -88,7 +81,7 @@ impl<O: Holder, C> Loader<'_, O, C> {
                 low_rank: self.low_rank(&full, n_rows, n_cols, stretches)?,
             })
         });
-        let parts: Vec<Linear<O>> = parts.into_iter().collect::<Result<_, LoadError>>()?;
+        let parts: Vec<Linear<O>> = parts.into_iter().collect::<Result<_>>()?;
         parts
             .try_into()
             .map_err(|_| invalid(format!("tensor {full} cannot be cut")))
@@ -101,7 +94,7 @@ impl<O: Holder, C> Loader<'_, O, C> {
         n_rows: usize,
         n_cols: usize,
         rows: &[Range<usize>],
-    ) -> Result<Vec<LowRank<O>>, LoadError> {
+    ) -> Result<Vec<LowRank<O>>> {
         let mut parts = Vec::new();
         for adapter in self.adapters {
             if let Some(found) = adapter.factors(name, n_rows, n_cols)? {
@@ -115,15 +108,12 @@ impl<O: Holder, C> Loader<'_, O, C> {
         Ok(parts)
     }
 
-    pub(crate) fn bias(
-        &mut self,
-        values: Option<Vec<f32>>,
-    ) -> Result<Option<O::Vector>, LoadError> {
+    pub(crate) fn bias(&mut self, values: Option<Vec<f32>>) -> Result<Option<O::Vector>> {
         let bias = values.map(|values| self.ops.vector(values));
         bias.transpose().map_err(device)
     }
 
-    pub(crate) fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
+    pub(crate) fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix> {
         self.ops.matrix(matrix).map_err(device)
     }
 }

@@ -5,6 +5,9 @@ use std::{cell::RefCell, collections::HashSet, ops::Range, sync::Arc};
 use llmsrv_engine::LoadError;
 use llmsrv_gguf::{GgufFile, StringArray, TensorInfo, TensorType};
 
+/// What reading a model file gives.
+pub(crate) type Result<T, E = LoadError> = std::result::Result<T, E>;
+
 /// A model file of one architecture.
 pub(crate) struct Source {
     file: Arc<GgufFile>,
@@ -54,7 +57,7 @@ impl Source {
     }
 
     /// Returns a required number of things: at least 1 and at most 2^31 - 1.
-    pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
+    pub(crate) fn count(&self, key: &str) -> Result<usize> {
         match self.optional_count(key)? {
             Some(count) => Ok(count),
             None => Err(invalid(format!("{} is missing", self.full(key)))),
@@ -63,7 +66,7 @@ impl Source {
 
     /// Returns a number of things; 0 counts as absent. A list of equal numbers, one for each
     /// layer, is taken as that number.
-    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>> {
         let key = self.full(key);
         let metadata = self.file.metadata();
         if metadata.get(&key).is_none() {
@@ -90,7 +93,7 @@ impl Source {
 
     /// Returns a number of things for each of `n` layers: a list, or one number that holds for all. No
     /// layer has 0 of them.
-    pub(crate) fn counts(&self, key: &str, n: usize) -> Result<Option<Vec<usize>>, LoadError> {
+    pub(crate) fn counts(&self, key: &str, n: usize) -> Result<Option<Vec<usize>>> {
         let counts = self.counts_or_none(key, n)?;
         let layer = counts.iter().flatten().position(|count| *count == 0);
         match layer {
@@ -103,11 +106,7 @@ impl Source {
     }
 
     /// As [`Source::counts`], but layers may have 0 of them.
-    pub(crate) fn counts_or_none(
-        &self,
-        key: &str,
-        n: usize,
-    ) -> Result<Option<Vec<usize>>, LoadError> {
+    pub(crate) fn counts_or_none(&self, key: &str, n: usize) -> Result<Option<Vec<usize>>> {
         let full = self.full(key);
         let Some(list) = self.file.metadata().i64s(&full) else {
             let count = self.optional_count(key)?;
@@ -129,7 +128,7 @@ impl Source {
     }
 
     /// Returns a finite number.
-    pub(crate) fn number(&self, key: &str) -> Result<Option<f32>, LoadError> {
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f32>> {
         let key = self.full(key);
         let metadata = self.file.metadata();
         if metadata.get(&key).is_none() {
@@ -148,7 +147,7 @@ impl Source {
     }
 
     /// Returns a finite number above 0; 0 counts as absent.
-    pub(crate) fn positive(&self, key: &str) -> Result<Option<f32>, LoadError> {
+    pub(crate) fn positive(&self, key: &str) -> Result<Option<f32>> {
         match self.number(key)? {
             Some(number) if number < 0.0 => Err(invalid(format!("{} is negative", self.full(key)))),
             number => Ok(number.filter(|number| *number > 0.0)),
@@ -157,7 +156,7 @@ impl Source {
 
     /// Returns the first of several keys that is above 0: programs that write model files do not
     /// agree on every name.
-    pub(crate) fn first_positive(&self, keys: &[&str]) -> Result<Option<f32>, LoadError> {
+    pub(crate) fn first_positive(&self, keys: &[&str]) -> Result<Option<f32>> {
         for key in keys {
             if let Some(number) = self.positive(key)? {
                 return Ok(Some(number));
@@ -259,7 +258,7 @@ impl Source {
     }
 
     /// Returns the values of a required vector.
-    pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+    pub(crate) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>> {
         match self.optional_vector(name, len)? {
             Some(values) => Ok(values),
             None => Err(missing(name)),
@@ -267,12 +266,7 @@ impl Source {
     }
 
     /// Returns all values of a required small matrix, row after row.
-    pub(crate) fn grid(
-        &self,
-        name: &str,
-        n_cols: usize,
-        n_rows: usize,
-    ) -> Result<Vec<f32>, LoadError> {
+    pub(crate) fn grid(&self, name: &str, n_cols: usize, n_rows: usize) -> Result<Vec<f32>> {
         let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
         self.check(tensor, &[n_cols, n_rows])?;
         let mut values = vec![0.0; n_cols * n_rows];
@@ -282,11 +276,7 @@ impl Source {
     }
 
     /// Returns the values of a vector; one without elements counts as absent.
-    pub(crate) fn optional_vector(
-        &self,
-        name: &str,
-        len: usize,
-    ) -> Result<Option<Vec<f32>>, LoadError> {
+    pub(crate) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
         let tensor = self.file.tensor(name);
         let Some(tensor) = tensor.filter(|tensor| tensor.n_elements() > 0) else {
             return Ok(None);
@@ -304,7 +294,7 @@ impl Source {
         name: &str,
         n_rows: usize,
         n_cols: usize,
-    ) -> Result<Option<Vec<Vec<f32>>>, LoadError> {
+    ) -> Result<Option<Vec<Vec<f32>>>> {
         if !self.has(name) {
             return Ok(None);
         }
@@ -331,12 +321,7 @@ impl Source {
     }
 
     /// Returns a required matrix of `n_rows` rows.
-    pub(crate) fn matrix(
-        &self,
-        name: &str,
-        n_rows: usize,
-        n_cols: usize,
-    ) -> Result<FileMatrix, LoadError> {
+    pub(crate) fn matrix(&self, name: &str, n_rows: usize, n_cols: usize) -> Result<FileMatrix> {
         let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
         // A matrix of one row may be stored as a vector.
         if n_rows == 1 && tensor.shape.len() == 1 {
@@ -357,7 +342,7 @@ impl Source {
     }
 
     /// Returns a required tensor of this shape as a matrix: all dimensions but the last make a row.
-    pub(crate) fn folded(&self, name: &str, shape: &[usize]) -> Result<FileMatrix, LoadError> {
+    pub(crate) fn folded(&self, name: &str, shape: &[usize]) -> Result<FileMatrix> {
         let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
         self.check(tensor, shape)?;
         let (n_rows, row) = shape.split_last().unwrap_or((&1, &[]));
@@ -371,7 +356,7 @@ impl Source {
         n: usize,
         n_rows: usize,
         n_cols: usize,
-    ) -> Result<Vec<FileMatrix>, LoadError> {
+    ) -> Result<Vec<FileMatrix>> {
         let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
         self.check(tensor, &[n_cols, n_rows, n])?;
         let all = self.file_matrix(tensor, n_rows.saturating_mul(n), n_cols)?;
@@ -387,7 +372,7 @@ impl Source {
         n: usize,
         n_rows: usize,
         n_cols: usize,
-    ) -> Result<Vec<FileMatrix>, LoadError> {
+    ) -> Result<Vec<FileMatrix>> {
         let mut matrices = self.matrices(name, n, n_rows, n_cols)?;
         let scales = self.optional_vector(&scale_name(name), n)?;
         for (matrix, scale) in matrices.iter_mut().zip(scales.into_iter().flatten()) {
@@ -397,12 +382,7 @@ impl Source {
     }
 
     /// Returns the embedding table: the first `n_rows` rows of a matrix that may have more.
-    pub(crate) fn table(
-        &self,
-        name: &str,
-        n_rows: usize,
-        n_cols: usize,
-    ) -> Result<FileMatrix, LoadError> {
+    pub(crate) fn table(&self, name: &str, n_rows: usize, n_cols: usize) -> Result<FileMatrix> {
         let tensor = self.file.tensor(name).ok_or_else(|| missing(name))?;
         match tensor.shape.get(1).copied().map(usize::try_from) {
             Some(Ok(rows)) if rows >= n_rows => {
@@ -414,7 +394,7 @@ impl Source {
 
     /// Refuses a file with tensors of the language model that nobody asked for: its results would
     /// be wrong. Tensors of encoders for images and sound are left alone.
-    pub(crate) fn check_all_used(&self) -> Result<(), LoadError> {
+    pub(crate) fn check_all_used(&self) -> Result<()> {
         let used = self.used.borrow();
         let n_layers = self.n_layers()?;
         for tensor in &self.file.header().tensors {
@@ -436,7 +416,7 @@ impl Source {
     }
 
     /// Returns the number of layers, and how many multi-token-prediction layers follow, which are not used.
-    pub(crate) fn n_layers(&self) -> Result<(usize, usize), LoadError> {
+    pub(crate) fn n_layers(&self) -> Result<(usize, usize)> {
         let n_all = self.optional_count("block_count")?.unwrap_or(0);
         let n_drafts = self.optional_count("nextn_predict_layers")?.unwrap_or(0);
         if n_drafts > 0 && n_drafts >= n_all {
@@ -447,7 +427,7 @@ impl Source {
     }
 
     /// Checks type and shape, and remembers that the tensor has a use.
-    fn check(&self, tensor: &TensorInfo, shape: &[usize]) -> Result<(), LoadError> {
+    fn check(&self, tensor: &TensorInfo, shape: &[usize]) -> Result<()> {
         // Trailing dimensions of 1 mean nothing.
         let same = (0..tensor.shape.len().max(shape.len())).all(|dim| {
             let found = tensor.shape.get(dim).copied().unwrap_or(1);
@@ -466,12 +446,7 @@ impl Source {
         Ok(())
     }
 
-    fn file_matrix(
-        &self,
-        tensor: &TensorInfo,
-        n_rows: usize,
-        n_cols: usize,
-    ) -> Result<FileMatrix, LoadError> {
+    fn file_matrix(&self, tensor: &TensorInfo, n_rows: usize, n_cols: usize) -> Result<FileMatrix> {
         let row_bytes = row_bytes(tensor.dtype, n_cols)
             .ok_or_else(|| invalid(format!("tensor {} has a broken row", tensor.name)))?;
         let n_bytes = self.file.data(tensor).len();
@@ -574,7 +549,7 @@ impl FileMatrix {
     }
 
     /// Returns a copy with rows and columns exchanged: in f32 as in f32, else in f16.
-    pub(crate) fn transposed(&self) -> Result<FileMatrix, LoadError> {
+    pub(crate) fn transposed(&self) -> Result<FileMatrix> {
         let (n_rows, n_cols) = (self.n_rows, self.n_cols);
         let mut values = vec![0.0; n_rows * n_cols];
         let mut row = vec![0.0; n_cols];
@@ -598,7 +573,7 @@ impl FileMatrix {
         values: &[f32],
         n_rows: usize,
         dtype: TensorType,
-    ) -> Result<FileMatrix, LoadError> {
+    ) -> Result<FileMatrix> {
         let mut bytes = vec![0; values.len() * dtype.block_bytes()];
         llmsrv_kernels::quantize(dtype, values, &mut bytes)
             .map_err(|error| invalid(format!("tensor {}: {error}", self.tensor.name)))?;

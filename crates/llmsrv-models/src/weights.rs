@@ -19,7 +19,7 @@ use crate::{
     loader::Loader,
     ops::Holder,
     parts::Part,
-    source::{FileMatrix, Source},
+    source::{FileMatrix, Result, Source},
 };
 
 /// All weights of a model on the device of `O`.
@@ -319,7 +319,7 @@ impl<O: Holder> Weights<O> {
         arch: &ArchConfig,
         n_vocab: usize,
         ops: &mut O,
-    ) -> Result<Weights<O>, LoadError> {
+    ) -> Result<Weights<O>> {
         let mut loader = Loader {
             source,
             adapters,

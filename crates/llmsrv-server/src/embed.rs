@@ -10,7 +10,7 @@ use llmsrv_tokenizer::{Algorithm, Special, Tokenizer};
 
 use crate::{
     app::App,
-    error::ApiError,
+    error::{ApiError, refuse},
     job::{EmbedJob, EmbedText, Embedded, Inputs},
     judge::JudgePrompt,
     manager::ReadyModel,
@@ -53,9 +53,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     let most = MAX_VECTOR_BYTES / (spec.width.max(1) * size_of::<f32>());
     let most = most.min(MAX_INPUTS);
     if n_inputs > most {
-        return Err(ApiError::bad_request(format!(
-            "{n_inputs} inputs are too many for one request; send at most {most} at a time"
-        )));
+        refuse!("{n_inputs} inputs are too many for one request; send at most {most} at a time");
     }
     let n_ctx = context(app, &job, &model);
     let name = job.model.clone();
@@ -80,9 +78,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
         }
     })?;
     if vectors.iter().flatten().any(|value| !value.is_finite()) {
-        return Err(ApiError::bad_request(
-            "embedding contains NaN or Inf values",
-        ));
+        refuse!("embedding contains NaN or Inf values");
     }
     Ok(Embedded {
         vectors,
@@ -204,9 +200,7 @@ fn check(
         }
         n_tokens += tokens.len();
         if n_tokens > MAX_TOKENS {
-            return Err(ApiError::bad_request(format!(
-                "the inputs have more than {MAX_TOKENS} tokens; send fewer at a time"
-            )));
+            refuse!("the inputs have more than {MAX_TOKENS} tokens; send fewer at a time");
         }
         checked.push((tokens, n_cut));
     }

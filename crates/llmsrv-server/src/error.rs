@@ -25,6 +25,14 @@ pub struct ApiError {
     retry_after: u32,
 }
 
+/// Returns the error of a request that is wrong in itself; takes what `format!` takes.
+macro_rules! refuse {
+    ($($text:tt)+) => {
+        return Err($crate::error::ApiError::bad_request(format_args!($($text)+).to_string()))
+    };
+}
+pub(crate) use refuse;
+
 impl ApiError {
     fn new(status: StatusCode, text: impl Into<String>) -> ApiError {
         ApiError {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use llmsrv_engine::{
-    ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuLimits, GpuOptions, GpuShare, Image,
-    ImageRows, LoadError, LoadOptions, ModelError, ModelSpec, NpuOptions, Offload, Pooling, Span,
-    SpanState, StateId, StepPlan, UsableGpu,
+    ActivationPrecision, Adapter, BlockId, EmbeddingSpec, GpuArithmetic, GpuLimits, GpuOptions,
+    GpuShare, Image, ImageRows, LoadError, LoadOptions, ModelError, ModelSpec, NpuOptions, Offload,
+    Pooling, Span, SpanState, StateId, StepPlan, UsableGpu,
 };
 
 /// Bytes that are not what they should be.
@@ -166,7 +166,7 @@ macro_rules! fields {
 }
 
 fields! {
-    GpuOptions { vendor, software, leave_free_bytes, limit_bytes, visible, nvidia, checked }
+    GpuOptions { arithmetic, vendor, software, leave_free_bytes, limit_bytes, visible, nvidia, checked }
     UsableGpu { name, free_bytes, limits }
     GpuLimits { read, float, cpu_read }
     Offload { n_layers, n_cpu_moe, main_gpu, spread, split }
@@ -206,6 +206,7 @@ macro_rules! choices {
 
 choices! {
     ActivationPrecision { Auto = 0 Int8 = 1 Int16 = 2 F32 = 3 }
+    GpuArithmetic { Exact = 0 Int8 = 1 }
     Pooling { Mean = 0 Cls = 1 Last = 2 Rank = 3 }
 }
 

@@ -1,6 +1,6 @@
 //! The words in an attribute.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use syn::{
     Error, Expr, Ident, Lit, LitStr, Result, Token, parenthesized,
     parse::{ParseStream, Parser},
@@ -36,40 +36,18 @@ pub(crate) struct Args {
     pub(crate) recursive: bool,
 }
 
+const ALL: &[Kind] = &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog];
+
 /// All words, and whose they are.
 const WORDS: &[(&str, &[Kind])] = &[
-    (
-        "level",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "max_repr_length",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "logger",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "ret",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "err",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "sample",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "slow_ms",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
-    (
-        "skip_all",
-        &[Kind::LogCall, Kind::Catch, Kind::Logged, Kind::AutoLog],
-    ),
+    ("level", ALL),
+    ("max_repr_length", ALL),
+    ("logger", ALL),
+    ("ret", ALL),
+    ("err", ALL),
+    ("sample", ALL),
+    ("slow_ms", ALL),
+    ("skip_all", ALL),
     ("name", &[Kind::LogCall, Kind::Catch]),
     ("skip", &[Kind::LogCall, Kind::Catch]),
     ("redact", &[Kind::LogCall, Kind::Catch]),
@@ -162,8 +140,15 @@ impl Args {
                     _ => return Err(Error::new(form.span(), "`err` is Display or Debug")),
                 };
             }
-            "sample" => self.sample = Some(share(&input.parse()?)?),
-            "slow_ms" => self.slow_ms = Some(milliseconds(&input.parse()?)?),
+            "sample" => {
+                let is_share = |number: &f64| (0.0..=1.0).contains(number);
+                let wanted = "`sample` is a number from 0 to 1";
+                self.sample = Some(number(&input.parse()?, is_share, wanted)?);
+            }
+            "slow_ms" => {
+                let wanted = "`slow_ms` is a number of milliseconds";
+                self.slow_ms = Some(number(&input.parse()?, |time| time.is_finite(), wanted)?);
+            }
             "logger" => self.logger = Some(input.parse()?),
             _ => self.default = Some(input.parse()?),
         }
@@ -179,30 +164,13 @@ fn names(input: ParseStream<'_>) -> Result<Vec<Ident>> {
     Ok(names.into_iter().collect())
 }
 
-/// A time that has passed.
-fn milliseconds(literal: &Lit) -> Result<f64> {
-    let (number, span): (f64, Span) = match literal {
-        Lit::Float(number) => (number.base10_parse()?, number.span()),
-        Lit::Int(number) => (number.base10_parse()?, number.span()),
-        other => (f64::NAN, other.span()),
+/// A number that is right, or the error that says what it has to be.
+fn number(literal: &Lit, is_right: fn(&f64) -> bool, wanted: &str) -> Result<f64> {
+    let number = match literal {
+        Lit::Float(number) => Some(number.base10_parse()?),
+        Lit::Int(number) => Some(number.base10_parse()?),
+        _ => None,
     };
-    if number.is_finite() {
-        Ok(number)
-    } else {
-        Err(Error::new(span, "`slow_ms` is a number of milliseconds"))
-    }
-}
-
-/// A number from 0 to 1.
-fn share(literal: &Lit) -> Result<f64> {
-    let (number, span): (f64, Span) = match literal {
-        Lit::Float(number) => (number.base10_parse()?, number.span()),
-        Lit::Int(number) => (number.base10_parse()?, number.span()),
-        other => (-1.0, other.span()),
-    };
-    if (0.0..=1.0).contains(&number) {
-        Ok(number)
-    } else {
-        Err(Error::new(span, "`sample` is a number from 0 to 1"))
-    }
+    let number = number.filter(is_right);
+    number.ok_or_else(|| Error::new(literal.span(), wanted))
 }

@@ -122,7 +122,8 @@ fn read<'a>(
             invalid()
         });
     };
-    if path.is_empty() && (!kind.optional_path || (!has_colon && kind_name != "terminal")) {
+    if path.is_empty() && (kind.place != Place::Optional || (!has_colon && kind_name != "terminal"))
+    {
         return Err(invalid());
     }
     let mut request = Request {
@@ -135,7 +136,7 @@ fn read<'a>(
         max_rows: None,
         options,
     };
-    if kind.has_options {
+    if kind.place == Place::File {
         request.read_options()?;
     }
     Ok((kind, request))
@@ -157,7 +158,7 @@ pub fn file_of(spec: &str) -> Option<&str> {
     let kind = SINKS.iter().find(|row| row.names.contains(&&*kind))?;
     let path = path.trim();
     let path = path.split_once('?').map_or(path, |(path, _)| path);
-    (kind.has_options && !path.is_empty()).then_some(path)
+    (kind.place == Place::File && !path.is_empty()).then_some(path)
 }
 
 /// A specification, taken apart.
@@ -172,99 +173,86 @@ struct Request<'a> {
     options: &'a Options,
 }
 
+/// A kind of sinks.
 struct Kind {
     names: &'static [&'static str],
-    /// The path may be left out.
-    optional_path: bool,
-    /// Options may follow the path.
-    has_options: bool,
-    open: fn(&Request<'_>) -> Result<Box<dyn Sink>, SpecError>,
+    place: Place,
+    open: Open,
+}
+
+/// What stands behind the colon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A path, and perhaps options.
+    File,
+    /// An address.
+    Address,
+    /// It may be left out.
+    Optional,
+}
+
+type Open = fn(&Request<'_>) -> Result<Box<dyn Sink>, SpecError>;
+
+const fn kind(names: &'static [&'static str], place: Place, open: Open) -> Kind {
+    Kind { names, place, open }
+}
+
+/// How a kind is opened that only a feature of this crate brings.
+macro_rules! with {
+    ($feature:literal, $open:ident) => {{
+        #[cfg(feature = $feature)]
+        const OPEN: Open = $open;
+        #[cfg(not(feature = $feature))]
+        const OPEN: Open = |request| request.not_built($feature);
+        OPEN
+    }};
 }
 
 /// All kinds, in the order messages name them.
 const SINKS: &[Kind] = &[
-    Kind {
-        names: &["db", "sqlite"],
-        optional_path: false,
-        has_options: true,
-        open: open_db,
-    },
-    Kind {
-        names: &["csv"],
-        optional_path: false,
-        has_options: true,
-        open: |request| {
-            let safe = request.options.safe_formulas;
-            let sink = CsvSink::open(request.path, request.rotation);
-            request.opened(sink.map(|sink| sink.safe_formulas(safe)))
-        },
-    },
-    Kind {
-        names: &["md", "markdown"],
-        optional_path: false,
-        has_options: true,
-        open: |request| {
-            let sink = MarkdownSink::open(request.path, request.rotation);
-            request.opened(sink)
-        },
-    },
-    Kind {
-        names: &["json", "jsonl"],
-        optional_path: false,
-        has_options: true,
-        open: |request| {
-            let sink = JsonSink::open(request.path, request.form, request.rotation);
-            request.opened(sink)
-        },
-    },
-    Kind {
-        names: &["metrics", "prometheus"],
-        optional_path: true,
-        has_options: false,
-        open: open_metrics,
-    },
-    Kind {
-        names: &["terminal"],
-        optional_path: true,
-        has_options: false,
-        open: |request| match TerminalForm::parse(request.path) {
+    kind(&["db", "sqlite"], Place::File, with!("db", open_db)),
+    kind(&["csv"], Place::File, |request| {
+        let safe = request.options.safe_formulas;
+        let sink = CsvSink::open(request.path, request.rotation);
+        request.opened(sink.map(|sink| sink.safe_formulas(safe)))
+    }),
+    kind(&["md", "markdown"], Place::File, |request| {
+        let sink = MarkdownSink::open(request.path, request.rotation);
+        request.opened(sink)
+    }),
+    kind(&["json", "jsonl"], Place::File, |request| {
+        let sink = JsonSink::open(request.path, request.form, request.rotation);
+        request.opened(sink)
+    }),
+    kind(
+        &["metrics", "prometheus"],
+        Place::Optional,
+        with!("metrics", open_metrics),
+    ),
+    kind(
+        &["terminal"],
+        Place::Optional,
+        |request| match TerminalForm::parse(request.path) {
             Some(form) => Ok(Box::new(TerminalSink::new(
                 ConsoleSink::stderr().time(request.options.time),
                 form,
             ))),
             None => Err(SpecError::Invalid(request.spec.to_owned())),
         },
-    },
-    Kind {
-        names: &["webhook"],
-        optional_path: false,
-        has_options: false,
-        open: open_webhook,
-    },
-    Kind {
-        names: &["http", "https"],
-        optional_path: false,
-        has_options: false,
-        open: open_remote,
-    },
-    Kind {
-        names: &["grpc", "grpcs"],
-        optional_path: false,
-        has_options: false,
-        open: open_grpc,
-    },
-    Kind {
-        names: &["otlp"],
-        optional_path: false,
-        has_options: false,
-        open: open_otlp,
-    },
-    Kind {
-        names: &["postgres", "postgresql"],
-        optional_path: false,
-        has_options: false,
-        open: open_postgres,
-    },
+    ),
+    kind(&["webhook"], Place::Address, with!("webhook", open_webhook)),
+    kind(
+        &["http", "https"],
+        Place::Address,
+        with!("remote", open_remote),
+    ),
+    kind(&["grpc", "grpcs"], Place::Address, with!("grpc", open_grpc)),
+    kind(&["otlp"], Place::Address, with!("otlp", open_otlp)),
+    kind(
+        &["postgres", "postgresql"],
+        Place::Address,
+        with!("postgres", open_postgres),
+    ),
 ];
 
 fn supported() -> String {
@@ -279,20 +267,26 @@ fn open_db(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(sink)
 }
 
-#[cfg(not(feature = "db"))]
-fn open_db(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("db")
-}
-
 #[cfg(feature = "metrics")]
 fn open_metrics(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let options = metrics_options(request.spec, request.path)?;
+    request.opened(crate::MetricsSink::new(&options))
+}
+
+/// Reads where metrics are served: `9090`, `127.0.0.1:9090`, or nothing, which is port 9090 of every interface.
+///
+/// # Errors
+///
+/// [`SpecError::BadOption`] if the port is none.
+#[cfg(feature = "metrics")]
+pub fn metrics_options(spec: &str, path: &str) -> Result<crate::MetricsOptions, SpecError> {
     let mut options = crate::MetricsOptions::default();
-    let port = match request.path.rsplit_once(':') {
+    let port = match path.rsplit_once(':') {
         Some((host, port)) => {
             host.trim_matches(['[', ']']).clone_into(&mut options.host);
             port
         }
-        None => request.path,
+        None => path,
     };
     options.port = match port {
         "" => Some(crate::net::metrics::PORT),
@@ -300,17 +294,12 @@ fn open_metrics(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     };
     if options.port.is_none() {
         return Err(SpecError::BadOption {
-            spec: request.spec.to_owned(),
+            spec: spec.to_owned(),
             name: "port".to_owned(),
             value: port.to_owned(),
         });
     }
-    request.opened(crate::MetricsSink::new(&options))
-}
-
-#[cfg(not(feature = "metrics"))]
-fn open_metrics(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("metrics")
+    Ok(options)
 }
 
 #[cfg(feature = "webhook")]
@@ -331,11 +320,6 @@ fn open_webhook(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::WebhookSink::new(request.path, options))
 }
 
-#[cfg(not(feature = "webhook"))]
-fn open_webhook(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("webhook")
-}
-
 #[cfg(feature = "remote")]
 fn open_remote(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     let options = crate::RemoteOptions {
@@ -344,11 +328,6 @@ fn open_remote(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     };
     // The kind is the scheme of the address.
     request.opened(crate::RemoteSink::new(request.spec, &options))
-}
-
-#[cfg(not(feature = "remote"))]
-fn open_remote(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("remote")
 }
 
 #[cfg(feature = "grpc")]
@@ -361,11 +340,6 @@ fn open_grpc(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::GrpcSink::new(request.spec, &options))
 }
 
-#[cfg(not(feature = "grpc"))]
-fn open_grpc(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("grpc")
-}
-
 #[cfg(feature = "otlp")]
 fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::OtlpSink::new(
@@ -374,19 +348,9 @@ fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     ))
 }
 
-#[cfg(not(feature = "otlp"))]
-fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("otlp")
-}
-
 #[cfg(feature = "postgres")]
 fn open_postgres(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::PostgresSink::new(request.spec))
-}
-
-#[cfg(not(feature = "postgres"))]
-fn open_postgres(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
-    request.not_built("postgres")
 }
 
 impl Request<'_> {

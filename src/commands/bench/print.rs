@@ -39,8 +39,13 @@ pub fn report(report: &Report, args: &BenchArgs) -> Result<(), Failure> {
 }
 
 fn gpu_limits(limits: &Limits, gpu: &GpuReport) -> String {
+    let dot = match &gpu.int8_dot {
+        Some(figure) => format!("int8 dot {} Gop/s", range(figure, 1e-9)),
+        None => "no int8 dot".to_owned(),
+    };
     format!(
-        "Limits of {} ({}, {}, Vulkan {}, driver {}): memory read {} GB/s, {} {} GFLOP/s, a kernel after another {} us",
+        "Limits of {} ({}, {}, Vulkan {}, driver {}): memory read {} GB/s, {} {} GFLOP/s, {dot}, a kernel after \
+         another {} us; arithmetic {}",
         gpu.name,
         gpu.kind,
         format::size(gpu.memory_bytes),
@@ -50,6 +55,7 @@ fn gpu_limits(limits: &Limits, gpu: &GpuReport) -> String {
         limits.float_instruction,
         range(&limits.float, 1e-9),
         range(&gpu.kernel, 1e6),
+        gpu.arithmetic,
     )
 }
 

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use llmsrv_convert::{Error, Target, convert_adapter, convert_model, quantize};
-use llmsrv_engine::{Adapter, GpuOptions, LoadOptions};
+use llmsrv_engine::{Adapter, GpuArithmetic, GpuOptions, LoadOptions};
 use serde_json::{Value, json};
 
 use crate::published::{
@@ -74,6 +74,7 @@ fn a_converted_adapter_changes_the_model_as_trained() {
             kv_cache_type: kv_cache_type.into(),
             // Whatever there is, also a driver that computes on the CPU.
             gpu: GpuOptions {
+                arithmetic: GpuArithmetic::Exact,
                 vendor: true,
                 software: true,
                 leave_free_bytes: 0,

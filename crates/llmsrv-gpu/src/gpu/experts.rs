@@ -1,8 +1,9 @@
 //! Mixtures of experts, whose rows choose on the device: nothing is read by the host, so it waits for nothing.
 
 use super::{
-    Function, Gpu, LANES, Matrix, OUTPUTS, ROWS, Tensor, Vector, groups, mismatch, room_of,
-    rows::{Factor, GATED, NO_BIAS, PARAMS, WORDS, set_tail},
+    Function, Gpu, Kernels, LANES, Matrix, OUTPUTS, ROWS, Tensor, Vector, groups, mismatch,
+    room_of,
+    rows::{Factor, GATED, Input, NO_BIAS, PARAMS, WORDS, set_tail},
 };
 use crate::{
     Error,
@@ -68,7 +69,7 @@ pub struct Experts {
 /// The same matrix of all experts.
 #[derive(Clone, Debug)]
 struct Stack {
-    kernels: [&'static str; 2],
+    kernels: Kernels,
     n_rows: usize,
     n_cols: usize,
     /// From the first byte of all to the last.
@@ -254,7 +255,8 @@ impl Gpu {
         }
         let hidden = self.hidden(input, &pairs, share, experts)?;
         let given = self.tensor(pairs.n, out.width)?;
-        self.products_of(&given, &hidden, &pairs, (1, experts), &[&experts.down], 0)?;
+        let hidden = &mut Input::new(&hidden);
+        self.products_of(&given, hidden, &pairs, (1, experts), &[&experts.down], 0)?;
         let bindings = [
             out.write(),
             given.read(),
@@ -275,6 +277,7 @@ impl Gpu {
         experts: &Experts,
     ) -> Result<Tensor, Error> {
         let (up, with) = (&experts.up, (share, experts));
+        let x = &mut Input::new(x);
         let mut hidden = self.tensor(pairs.n, up.n_rows)?;
         let Some(gate) = &experts.gate else {
             self.products_of(&hidden, x, pairs, with, &[up], 0)?;
@@ -357,7 +360,7 @@ impl Gpu {
     fn products_of(
         &mut self,
         out: &Tensor,
-        x: &Tensor,
+        x: &mut Input<'_>,
         pairs: &Pairs,
         (share, experts): (usize, &Experts),
         stacks: &[&Stack],
@@ -381,10 +384,11 @@ impl Gpu {
             ]);
         }
         let codebook = (first.weights.start - weights.start) as u32 + first.codebook;
+        let input = self.input(x, first.kernels)?;
         let tail = [
             first.n_cols as u32,
             pairs.n as u32,
-            codebook,
+            input.extra.unwrap_or(codebook),
             flags | EXPERTS,
             0,
             experts.function as u32,
@@ -395,13 +399,14 @@ impl Gpu {
         let bindings = [
             Access::Write(out.region),
             Access::Read(weights),
-            x.read(),
+            Access::Read(input.region),
             bias.map_or(Access::None, Access::Read),
             pairs.tiles.read(),
             pairs.list.read(),
             Access::Read(experts.table),
+            input.words(),
         ];
-        let [one, several] = first.kernels;
+        let [one, several] = first.kernels.few;
         let kernel = if pairs.tile == 1 { one } else { several };
         let n_out: usize = stacks.iter().map(|stack| stack.n_rows).sum();
         let [across, down] = groups(n_out.div_ceil(OUTPUTS));
@@ -411,7 +416,7 @@ impl Gpu {
         let all: u64 = stacks.iter().map(|stack| stack.weights.bytes).sum();
         let work = Work::new(
             (n_out * first.n_cols) as u64 * pairs.n as u64,
-            all / experts.len.max(1) as u64 * n_read + x.bytes() + out.bytes(),
+            all / experts.len.max(1) as u64 * n_read + input.bytes + out.bytes(),
         );
         self.recorder
             .dispatch(kernel, &bindings, &words, grid, work)
@@ -504,7 +509,7 @@ fn params(experts: &Experts, pairs: &Pairs, width: usize) -> [u32; 10] {
     ]
 }
 
-// As in `matmul.wgsl` and `experts.wgsl`.
+// As in `product.wgsl` and `experts.wgsl`.
 const EXPERTS: u32 = 4;
 const NORMALIZE: u32 = 1;
 const BIASED: u32 = 2;

@@ -107,15 +107,30 @@ impl Probe {
 
     /// Returns how many operations on f32 the device does in a second; a multiplication and a sum are two.
     pub fn float_ops_per_second(&mut self) -> Result<f64, Error> {
+        self.chains("probe_fma", 16 * 2)
+    }
+
+    /// Returns how many operations on signed bytes the device does in a second, four multiplications and as many sums at
+    /// a time; `None` if it has no integer dot products.
+    pub fn int8_ops_per_second(&mut self) -> Result<Option<f64>, Error> {
+        if !self.device().has_integer_dot {
+            return Ok(None);
+        }
+        let ops_per_second = self.chains("probe_dot", 16 * 4 * 2)?;
+        Ok(Some(ops_per_second))
+    }
+
+    /// Runs a kernel of chains of operations that read nothing; `ops` is what a lane does in one round.
+    fn chains(&mut self, kernel: &'static str, ops: usize) -> Result<f64, Error> {
         let bindings = [Access::Write(self.out), Access::None];
-        let [across, down] = groups(FMA_LANES / LANES);
-        let ops = (FMA_LANES * 16 * 2) as u64;
+        let [across, down] = groups(CHAIN_LANES / LANES);
+        let ops = (CHAIN_LANES * ops) as u64;
         let per_second = self.repeat(|gpu, n| {
-            let work = Work::new(ops * u64::from(n), 4 * FMA_LANES as u64);
+            let work = Work::new(ops * u64::from(n), 4 * CHAIN_LANES as u64);
             let params = [999, n];
             let groups = [across, down, 1];
             gpu.recorder
-                .dispatch("probe_fma", &bindings, &params, groups, work)
+                .dispatch(kernel, &bindings, &params, groups, work)
         })?;
         Ok(per_second * ops as f64)
     }
@@ -193,7 +208,7 @@ const FEWEST_BYTES: u64 = 32 << 20;
 const VECTORS_OF_A_LANE: usize = 16;
 const MOST_LANES: usize = 1 << 22;
 /// Enough to keep the largest devices busy.
-const FMA_LANES: usize = 1 << 18;
+const CHAIN_LANES: usize = 1 << 18;
 /// What the host adds to the time of the device is then little.
 const LONG_ENOUGH: Duration = Duration::from_millis(50);
 const MOST_TIMES: u32 = 1 << 20;

@@ -1,6 +1,9 @@
 //! Operations on rows: products, norms, and functions of single elements.
 
-use super::{Gpu, LANES, Matrix, OUTPUTS, ROWS, Scratch, Tensor, Vector, groups, mismatch};
+use super::{
+    Gpu, Int8Kernels, Kernels, LANES, MANY_ROWS, MOST_GROUPS, Matrix, OUTPUTS, ROWS, Scratch,
+    TILE_OUTPUTS, TILE_ROWS, Tensor, Vector, groups, mismatch,
+};
 use crate::{
     Error,
     recorder::{Access, Region, Work},
@@ -36,7 +39,16 @@ impl Gpu {
         matrix: &Matrix,
         bias: Option<&Vector>,
     ) -> Result<Tensor, Error> {
-        let out = self.tensor(x.n_rows, matrix.n_rows)?;
+        self.linear_of(&mut Input::new(x), matrix, bias)
+    }
+
+    fn linear_of(
+        &mut self,
+        x: &mut Input<'_>,
+        matrix: &Matrix,
+        bias: Option<&Vector>,
+    ) -> Result<Tensor, Error> {
+        let out = self.tensor(x.rows.n_rows, matrix.n_rows)?;
         self.product(&out, x, matrix, bias, None)?;
         Ok(out)
     }
@@ -46,6 +58,14 @@ impl Gpu {
         &mut self,
         x: &Tensor,
         matrices: &[(&Matrix, Option<&Vector>)],
+    ) -> Result<Vec<Tensor>, Error> {
+        self.linears_of(&mut Input::new(x), matrices)
+    }
+
+    fn linears_of(
+        &mut self,
+        x: &mut Input<'_>,
+        matrices: &[Factor<'_>],
     ) -> Result<Vec<Tensor>, Error> {
         let mut made: Vec<Option<Tensor>> = matrices.iter().map(|_| None).collect();
         while let Some(first) = made.iter().position(Option::is_none) {
@@ -64,7 +84,7 @@ impl Gpu {
                 _ => {
                     let alone = factors
                         .iter()
-                        .map(|(matrix, bias)| self.linear(x, matrix, *bias));
+                        .map(|(matrix, bias)| self.linear_of(x, matrix, *bias));
                     alone.collect::<Result<_, _>>()?
                 }
             };
@@ -93,6 +113,7 @@ impl Gpu {
                 scale: 0.0,
                 kind: function as u32,
             };
+            let x = &mut Input::new(x);
             self.products(&[&out, &out], x, &[gate, up], &near, &ending)?;
             return Ok(out);
         }
@@ -113,13 +134,13 @@ impl Gpu {
         bias: Option<&Vector>,
         scale: f32,
     ) -> Result<(), Error> {
-        self.product(out, x, matrix, bias, Some(scale))
+        self.product(out, &mut Input::new(x), matrix, bias, Some(scale))
     }
 
     fn product(
         &mut self,
         out: &Tensor,
-        x: &Tensor,
+        x: &mut Input<'_>,
         matrix: &Matrix,
         bias: Option<&Vector>,
         add: Option<f32>,
@@ -196,12 +217,12 @@ impl Gpu {
 
     fn together(
         &mut self,
-        x: &Tensor,
+        x: &mut Input<'_>,
         factors: &[Factor<'_>],
         near: &Near,
     ) -> Result<Vec<Tensor>, Error> {
         let widths: Vec<usize> = factors.iter().map(|(matrix, _)| matrix.n_rows).collect();
-        let made = self.tensors(x.n_rows, &widths)?;
+        let made = self.tensors(x.rows.n_rows, &widths)?;
         let outs: Vec<&Tensor> = made.iter().collect();
         let ending = Ending {
             flags: 0,
@@ -216,11 +237,12 @@ impl Gpu {
     fn products(
         &mut self,
         outs: &[&Tensor],
-        x: &Tensor,
+        input: &mut Input<'_>,
         factors: &[Factor<'_>],
         near: &Near,
         ending: &Ending,
     ) -> Result<(), Error> {
+        let x = input.rows;
         let Some((first, _)) = factors.first() else {
             return Ok(());
         };
@@ -247,21 +269,22 @@ impl Gpu {
                 matrix.scale.to_bits(),
             ]);
         }
+        if x.n_rows == 0 {
+            return Ok(());
+        }
         // The codebook lies behind the rows of each matrix; that of the first one will do.
         let row_bytes = first.row_bytes;
         let codebook = near.starts.first().zip(near.n_out.first());
         let codebook = codebook.map_or(0, |(start, n)| {
             *start as usize + (n * row_bytes).next_multiple_of(4)
         });
-        let (kernel, rows) = match (x.n_rows, first.kernels) {
-            (0, _) => return Ok(()),
-            (1, [one, _]) => (one, 1),
-            (_, [_, several]) => (several, ROWS),
-        };
+        let n_out: usize = near.n_out.iter().sum();
+        let Shape { kernel, grid } = Shape::of(first.kernels, x.n_rows, n_out);
+        let input = self.input(input, first.kernels)?;
         let tail = [
             first.n_cols as u32,
             x.n_rows as u32,
-            codebook as u32,
+            input.extra.unwrap_or(codebook as u32),
             ending.flags,
             ending.scale.to_bits(),
             ending.kind,
@@ -270,19 +293,65 @@ impl Gpu {
         let bindings = [
             Access::Write(out),
             Access::Read(near.weights),
-            x.read(),
+            Access::Read(input.region),
             near.bias.map_or(Access::None, Access::Read),
+            Access::None,
+            Access::None,
+            Access::None,
+            input.words(),
         ];
-        let n_out: usize = near.n_out.iter().sum();
-        let [across, down] = groups(n_out.div_ceil(OUTPUTS));
-        let tiles = x.n_rows.div_ceil(rows) as u32;
         let outputs = n_out as u64 * x.n_rows as u64;
         let work = Work::new(
             outputs * first.n_cols as u64,
-            (n_out * row_bytes) as u64 + x.bytes() + 4 * outputs,
+            (n_out * row_bytes) as u64 + input.bytes + 4 * outputs,
         );
         self.recorder
-            .dispatch(kernel, &bindings, &params, [across, down, tiles], work)
+            .dispatch(kernel, &bindings, &params, grid, work)
+    }
+
+    /// Returns what kernels of products read of some rows, which are rounded to bytes where the kernels want it and that
+    /// was not done before.
+    pub(super) fn input(
+        &mut self,
+        input: &mut Input<'_>,
+        kernels: Kernels,
+    ) -> Result<Bound, Error> {
+        let x = input.rows;
+        let Some(int8) = kernels.int8 else {
+            return Ok(Bound {
+                region: x.region,
+                bytes: x.bytes(),
+                extra: None,
+            });
+        };
+        let is_same = |(kernel, _): &&(&str, Tensor)| *kernel == int8.quantize;
+        let Some((_, rounded)) = input.rounded.iter().find(is_same) else {
+            let rounded = self.quantize(x, int8)?;
+            input.rounded.push((int8.quantize, rounded));
+            return self.input(input, kernels);
+        };
+        Ok(Bound {
+            region: rounded.region,
+            bytes: rounded.bytes(),
+            extra: Some((x.n_elements() / 4) as u32),
+        })
+    }
+
+    /// Rounds rows to signed bytes: words as `quantize.wgsl` says.
+    fn quantize(&mut self, x: &Tensor, int8: Int8Kernels) -> Result<Tensor, Error> {
+        let width = x.width / 4 + x.width / 32 + x.width / int8.block_len;
+        let rounded = self.tensor(x.n_rows, width)?;
+        let n = x.n_elements();
+        let [across, down] = groups((n / 4).div_ceil(LANES));
+        let work = Work::new(n as u64, x.bytes() + rounded.bytes());
+        self.recorder.dispatch(
+            int8.quantize,
+            &[rounded.write(), x.read()],
+            &[n as u32],
+            [across, down, 1],
+            work,
+        )?;
+        Ok(rounded)
     }
 
     /// Divides each stretch of `weight.len()` elements by its root mean square and multiplies it with `weight`.
@@ -678,6 +747,71 @@ impl Gpu {
 /// A matrix that rows are multiplied with, and what is added.
 pub(super) type Factor<'a> = (&'a Matrix, Option<&'a Vector>);
 
+/// Rows that are multiplied, and what they were rounded to so far, by the kernel that rounds.
+pub(super) struct Input<'a> {
+    rows: &'a Tensor,
+    rounded: Vec<(&'static str, Tensor)>,
+}
+
+impl Input<'_> {
+    pub(super) fn new(rows: &Tensor) -> Input<'_> {
+        Input {
+            rows,
+            rounded: Vec::new(),
+        }
+    }
+}
+
+/// What a kernel of products reads of rows.
+pub(super) struct Bound {
+    pub(super) region: Region,
+    pub(super) bytes: u64,
+    /// The parameter `extra`, where they are rounded: where their sums begin, in words.
+    pub(super) extra: Option<u32>,
+}
+
+impl Bound {
+    /// Rounded rows are read in words, too.
+    pub(super) fn words(&self) -> Access {
+        self.extra
+            .map_or(Access::None, |_| Access::Read(self.region))
+    }
+}
+
+/// Which kernel computes products, in how many workgroups.
+struct Shape {
+    kernel: &'static str,
+    grid: [u32; 3],
+}
+
+impl Shape {
+    fn of(kernels: Kernels, n_rows: usize, n_out: usize) -> Shape {
+        let n_groups = n_out.div_ceil(TILE_OUTPUTS);
+        if let Some(int8) = kernels.int8
+            && n_rows >= MANY_ROWS
+            && n_groups <= MOST_GROUPS
+        {
+            // Workgroups that follow each other read the same weights.
+            let n_tiles = n_rows.div_ceil(TILE_ROWS) as u32;
+            return Shape {
+                kernel: int8.many,
+                grid: [n_tiles, n_groups as u32, 1],
+            };
+        }
+        let [one, several] = kernels.few;
+        let (kernel, rows) = if n_rows == 1 {
+            (one, 1)
+        } else {
+            (several, ROWS)
+        };
+        let [across, down] = groups(n_out.div_ceil(OUTPUTS));
+        Shape {
+            kernel,
+            grid: [across, down, n_rows.div_ceil(rows) as u32],
+        }
+    }
+}
+
 /// How the matrices of one kernel lie.
 struct Near {
     /// From the first row of all to the last.
@@ -710,7 +844,7 @@ pub(super) fn set_tail(params: &mut [u32; PARAMS], tail: &[u32]) {
 
 /// As in `elements.wgsl`.
 const MORE: u32 = 8;
-// As in `matmul.wgsl`.
+// As in `product.wgsl`.
 const ADD: u32 = 1;
 pub(super) const GATED: u32 = 2;
 pub(super) const NO_BIAS: u32 = u32::MAX;

@@ -2,18 +2,20 @@
 
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    Expert, Experts, Function, Gating, Gpu, MIXTURE_ROWS, Matrix, Routing, Vector, counts,
+    Arithmetic, Expert, Experts, Function, Gating, Gpu, MIXTURE_ROWS, Matrix, Routing, Vector,
+    counts,
 };
 use proptest::prelude::*;
 
 use crate::{
-    kernels::{TYPES, check, config, gpu, numbers, packed, read},
+    kernels::{any_type, arithmetic, check, config, gpu, matrix, numbers, packed, product, read},
     twin::{self, Layout},
 };
 
 /// A mixture of experts as drawn: what the kernels and the twin compute.
 struct Mixture {
     dtype: TensorType,
+    arithmetic: Arithmetic,
     n_experts: usize,
     width: usize,
     hidden: usize,
@@ -81,12 +83,12 @@ impl Mixture {
     }
 
     fn try_load(&self, gpu: &mut Gpu, stacks: &[Stack; 3]) -> Option<Experts> {
-        let codebook = llmsrv_kernels::codebook(self.dtype);
         let on_device = stacks.each_ref().map(|stack| -> Vec<(Matrix, Vector)> {
             let each = stack.packed.iter().zip(&stack.biases).enumerate();
             let each = each.map(|(expert, (bytes, bias))| {
-                let matrix = gpu.matrix(self.dtype, bias.len(), stack.n_in, bytes, &codebook);
-                let matrix = matrix.unwrap().scaled(Mixture::factor(expert));
+                let shape = (bias.len(), stack.n_in);
+                let matrix = matrix(gpu, self.arithmetic, self.dtype, shape, bytes);
+                let matrix = matrix.scaled(Mixture::factor(expert));
                 (matrix, gpu.vector(bias).unwrap())
             });
             each.collect()
@@ -107,11 +109,14 @@ impl Mixture {
     }
 
     fn product(&self, stack: &Stack, expert: usize, x: &[f32], layout: Layout) -> Vec<f32> {
-        let rows = stack.weights[expert]
-            .chunks(stack.n_in)
-            .zip(&stack.biases[expert]);
-        let each = rows.map(|(weights, bias)| {
-            let product = twin::dot(weights, x, layout) * Mixture::factor(expert);
+        let (packed, biases) = (&stack.packed[expert], &stack.biases[expert]);
+        let rows = packed
+            .chunks(packed.len() / biases.len())
+            .zip(stack.weights[expert].chunks(stack.n_in))
+            .zip(biases);
+        let each = rows.map(|(row, bias)| {
+            let product =
+                product(self.arithmetic, (self.dtype, layout), row, x) * Mixture::factor(expert);
             if self.with_bias {
                 product + bias
             } else {
@@ -205,12 +210,12 @@ proptest! {
 
     #[test]
     fn mixtures_of_experts(
-        (kind, n_rows, gating, seed) in (0..TYPES.len(), 1_usize..24, 0_usize..3, any::<u64>()),
+        (dtype, layout) in any_type(),
+        (arithmetic, n_rows, gating, seed) in (arithmetic(), 1_usize..24, 0_usize..3, any::<u64>()),
         (n_groups, size, n_used, n_groups_used) in (1_usize..4, 1_usize..4, 1_usize..5, 1_usize..4),
         (grouped, normalize, weigh_input, gated) in any::<(bool, bool, bool, bool)>(),
         (with_bias, biased, scaled, ties) in any::<(bool, bool, bool, bool)>(),
     ) {
-        let (dtype, layout) = TYPES[kind];
         let n_experts = n_groups * size;
         let n_used = n_used.min(n_experts);
         let gating = [Gating::Softmax, Gating::Sigmoid, Gating::SparseMixer][gating];
@@ -221,6 +226,7 @@ proptest! {
         };
         let mixture = Mixture {
             dtype,
+            arithmetic,
             n_experts,
             width,
             hidden,
@@ -252,6 +258,7 @@ proptest! {
     fn mixtures_of_many_experts(n_experts in prop_oneof![100_usize..400, Just(1024)], n_used in 1_usize..33, many_rows in any::<bool>(), (sigmoid, ties) in any::<(bool, bool)>(), seed in any::<u64>()) {
         let mixture = Mixture {
             dtype: TensorType::F32,
+            arithmetic: Arithmetic::F32,
             n_experts,
             width: 5,
             hidden: 3,
@@ -281,6 +288,7 @@ fn broken_scores_choose_experts_all_the_same() {
     let gpu = &mut *gpu();
     let mixture = |groups, gating| Mixture {
         dtype: TensorType::F32,
+        arithmetic: Arithmetic::F32,
         n_experts: 4,
         width: 2,
         hidden: 2,

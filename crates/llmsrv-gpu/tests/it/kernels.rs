@@ -4,9 +4,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    Attention, Choice, DeltaRule, Error, Function, Gpu, Kind, Pairs, Round, SelectiveScan,
-    ShortConv, States, StepRow, Stretch, Tensor, counts,
+    Arithmetic, Attention, Choice, DeltaRule, Error, Function, Gpu, Kind, Matrix, Pairs, Round,
+    SelectiveScan, ShortConv, States, StepRow, Stretch, Tensor, counts,
 };
+use llmsrv_kernels::{Activations, Arena, Packed, Pool, Residual, Weight};
 use proptest::{prelude::*, test_runner::Config};
 
 use crate::twin::{self, Layout, OfHead};
@@ -155,12 +156,81 @@ pub(crate) fn packed(dtype: TensorType, weights: &[f32]) -> Vec<u8> {
     bytes
 }
 
+/// Puts a matrix onto the device for products in the given arithmetic.
+pub(crate) fn matrix(
+    gpu: &mut Gpu,
+    arithmetic: Arithmetic,
+    dtype: TensorType,
+    (n_out, n_in): (usize, usize),
+    bytes: &[u8],
+) -> Matrix {
+    gpu.set_arithmetic(arithmetic);
+    let made = gpu.matrix(dtype, n_out, n_in, bytes, &llmsrv_kernels::codebook(dtype));
+    gpu.set_arithmetic(Arithmetic::F32);
+    made.unwrap()
+}
+
+/// A product with one row of weights, in the given arithmetic if its type has it.
+pub(crate) fn product(
+    arithmetic: Arithmetic,
+    (dtype, layout): (TensorType, Layout),
+    (bytes, weights): (&[u8], &[f32]),
+    x: &[f32],
+) -> f32 {
+    let int8 = match arithmetic {
+        Arithmetic::F32 => None,
+        Arithmetic::Int8 => twin::int8_product::<false>(dtype, bytes, x),
+    };
+    int8.unwrap_or_else(|| twin::dot(weights, x, layout))
+}
+
+pub(crate) fn arithmetic() -> impl Strategy<Value = Arithmetic> {
+    prop_oneof![Just(Arithmetic::F32), Just(Arithmetic::Int8)]
+}
+
+/// Any type; half of the time one with integer products.
+pub(crate) fn any_type() -> impl Strategy<Value = (TensorType, Layout)> {
+    let int8 = TYPES.map(|(dtype, layout)| {
+        twin::INT8
+            .iter()
+            .any(|(of, ..)| *of == dtype)
+            .then_some((dtype, layout))
+    });
+    let int8: Vec<_> = int8.into_iter().flatten().collect();
+    assert_eq!(int8.len(), twin::INT8.len());
+    prop_oneof![prop::sample::select(&TYPES[..]), prop::sample::select(int8)]
+}
+
 proptest! {
     #![proptest_config(config(160))]
 
+    /// So a device that multiplies and adds with one rounding gives the CPU's bits.
     #[test]
-    fn products(kind in 0..TYPES.len(), n_rows in 1_usize..20, n_out in 1_usize..24, blocks in 1_usize..5, seed in any::<u64>(), (with_bias, scaled) in any::<(bool, bool)>()) {
-        let (dtype, layout) = TYPES[kind];
+    fn integer_products_are_those_of_the_cpu(kind in 0..twin::INT8.len(), n_rows in 1_usize..6, n_out in 1_usize..24, blocks in 1_usize..5, seed in any::<u64>()) {
+        let (dtype, ..) = twin::INT8[kind];
+        let n_in = blocks * dtype.block_len();
+        let bytes = packed(dtype, &numbers(seed, n_out * n_in));
+        let mut x = numbers(seed ^ 1, n_rows * n_in);
+        // A block of zeros, which has no scale.
+        x[..dtype.block_len()].fill(0.0);
+        let pool = Pool::new(1);
+        let weight = Weight { ty: dtype, rows: n_out, cols: n_in, bytes: &bytes };
+        let on_cpu = Packed::new(&weight, &mut Arena::default(), &pool).unwrap();
+        let mut activations = Activations::default();
+        activations.quantize(&x, n_in, on_cpu.kind(), Residual::Dropped, &pool).unwrap();
+        let mut found = vec![0.0; n_rows * n_out];
+        on_cpu.multiply(&activations, &mut found, &pool).unwrap();
+        let mut expected = Vec::new();
+        for x in x.chunks(n_in) {
+            let rows = bytes.chunks(bytes.len() / n_out);
+            expected.extend(rows.filter_map(|row| twin::int8_product::<true>(dtype, row, x)));
+        }
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&found), bits(&expected));
+    }
+
+    #[test]
+    fn products((dtype, layout) in any_type(), arithmetic in arithmetic(), n_rows in prop_oneof![1_usize..20, 1_usize..80], n_out in prop_oneof![1_usize..24, 60_usize..140], blocks in 1_usize..5, seed in any::<u64>(), (with_bias, scaled) in any::<(bool, bool)>()) {
         // Odd lengths where a block is one weight.
         let n_in = if dtype.block_len() == 1 { blocks * 37 } else { blocks * dtype.block_len() };
         let mut weights = numbers(seed, n_out * n_in);
@@ -171,9 +241,8 @@ proptest! {
         let before = numbers(seed ^ 3, n_rows * n_out);
 
         let gpu = &mut *gpu();
-        let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, &llmsrv_kernels::codebook(dtype)).unwrap();
         let factor = if scaled { 0.3 } else { 1.0 };
-        let matrix = matrix.scaled(factor);
+        let matrix = matrix(gpu, arithmetic, dtype, (n_out, n_in), &bytes).scaled(factor);
         let on_device = gpu.rows(&x, n_in).unwrap();
         let bias_vector = gpu.vector(&bias).unwrap();
         let bias_vector = with_bias.then_some(&bias_vector);
@@ -183,8 +252,9 @@ proptest! {
 
         let mut expected = Vec::new();
         for row in x.chunks(n_in) {
-            for (n, weights) in weights.chunks(n_in).enumerate() {
-                let product = twin::dot(weights, row, layout) * factor;
+            let rows = bytes.chunks(bytes.len() / n_out).zip(weights.chunks(n_in));
+            for (n, weights) in rows.enumerate() {
+                let product = product(arithmetic, (dtype, layout), weights, row) * factor;
                 expected.push(if with_bias { product + bias[n] } else { product });
             }
         }
@@ -204,23 +274,25 @@ proptest! {
 
     #[test]
     fn products_of_several_matrices(
-        kind in 0..TYPES.len(),
-        n_rows in 1_usize..12,
+        (dtype, _) in any_type(),
+        arithmetic in arithmetic(),
+        n_rows in 1_usize..24,
         outputs in prop::collection::vec(1_usize..20, 1..6),
         (with_bias, apart) in any::<(bool, bool)>(),
         seed in any::<u64>(),
     ) {
-        let (dtype, _) = TYPES[kind];
         let other = if apart { TensorType::F16 } else { dtype };
+        let is_rounded = |dtype: TensorType| {
+            arithmetic == Arithmetic::Int8 && twin::INT8.iter().any(|(of, ..)| *of == dtype)
+        };
         let n_in = if dtype.block_len() == 1 { 74 } else { 2 * dtype.block_len() };
         let gpu = &mut *gpu();
-        let codebook = |dtype| llmsrv_kernels::codebook(dtype);
         let mut matrices = Vec::new();
         for (idx, n_out) in outputs.iter().enumerate() {
             // One in the middle of another type, which no kernel takes together with the others.
             let dtype = if idx == 1 { other } else { dtype };
             let bytes = packed(dtype, &numbers(seed ^ idx as u64, n_out * n_in));
-            let matrix = gpu.matrix(dtype, *n_out, n_in, &bytes, &codebook(dtype)).unwrap();
+            let matrix = matrix(gpu, arithmetic, dtype, (*n_out, n_in), &bytes);
             let bias = gpu.vector(&numbers(seed ^ 0x77 ^ idx as u64, *n_out)).unwrap();
             matrices.push((matrix, (with_bias && idx != 2).then_some(bias)));
         }
@@ -235,22 +307,24 @@ proptest! {
             let alone = bits(read(gpu, &alone, n_rows * n_out));
             prop_assert_eq!(bits(read(gpu, found, n_rows * n_out)), alone);
         }
-        // They were put onto the device one behind the other, so as few kernels as their number and types allow.
+        // They were put onto the device one behind the other, so as few kernels as their number and types allow, and one
+        // that rounds.
         let n_apart = usize::from(outputs.len() > 1 && other != dtype);
-        let expected = (outputs.len() - n_apart).div_ceil(4) + n_apart;
+        let expected = (outputs.len() - n_apart).div_ceil(4) + n_apart + usize::from(is_rounded(dtype));
         prop_assert_eq!(n_kernels, expected as u64);
         // A gate and what it multiplies.
         let mut pair = Vec::new();
         for (seed, dtype) in [(seed ^ 0x100, dtype), (seed ^ 0x101, other)] {
             let bytes = packed(dtype, &numbers(seed, outputs[0] * n_in));
-            pair.push(gpu.matrix(dtype, outputs[0], n_in, &bytes, &codebook(dtype)).unwrap());
+            pair.push(matrix(gpu, arithmetic, dtype, (outputs[0], n_in), &bytes));
         }
         let bias = matrices[0].1.as_ref();
         for function in [Function::Silu, Function::ClampedSwiglu] {
             let before = counts().dispatches;
             let fused = gpu.gated_linear(&x, (&pair[0], bias), (&pair[1], None), function).unwrap();
             let n_kernels = counts().dispatches - before;
-            prop_assert_eq!(n_kernels, if other == dtype { 1 } else { 3 });
+            let n_rounded = u64::from(is_rounded(dtype));
+            prop_assert_eq!(n_kernels, n_rounded + if other == dtype { 1 } else { 3 });
             let mut gate = gpu.linear(&x, &pair[0], bias).unwrap();
             let up = gpu.linear(&x, &pair[1], None).unwrap();
             gpu.gated(&mut gate, &up, function).unwrap();

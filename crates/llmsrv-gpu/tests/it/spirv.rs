@@ -43,6 +43,26 @@ const BLOCKS: [(&str, &str, u32, u32); 25] = [
     ("q2_0", "in_order", 64, 18),
     ("nvfp4", "in_pairs_of_8", 64, 36),
 ];
+/// Formats with integer products: name, weights and bytes of a block, and which marked lines of the kernels are theirs.
+const INT8: [(&str, u32, u32, &[&str]); 13] = [
+    ("q4_0", 32, 18, &["plain"]),
+    ("q4_1", 32, 20, &["plain", "minimum"]),
+    ("q5_0", 32, 22, &["plain"]),
+    ("q5_1", 32, 24, &["plain", "minimum"]),
+    ("q8_0", 32, 34, &["plain"]),
+    ("iq4_nl", 32, 18, &["plain"]),
+    ("mxfp4", 32, 17, &["plain"]),
+    ("q2_k", 256, 84, &["scaled", "minimums"]),
+    ("q3_k", 256, 110, &["scaled"]),
+    ("q4_k", 256, 144, &["scaled", "minimums"]),
+    ("q5_k", 256, 176, &["scaled", "minimums"]),
+    ("q6_k", 256, 210, &["scaled"]),
+    ("iq4_xs", 256, 136, &["scaled"]),
+];
+/// Marks of lines that some formats have.
+const MARKS: [&str; 4] = ["plain", "scaled", "minimum", "minimums"];
+/// Rows of a workgroup of integer products of many rows, and those of them that a lane computes.
+const TILE: [u32; 2] = [32, 4];
 /// Formats of single values, with their bytes.
 const VALUES: [(&str, u32); 3] = [("f32", 4), ("f16", 2), ("bf16", 2)];
 /// How keys and values may be kept that attention reads.
@@ -85,6 +105,7 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
         "attention",
         "states",
         "experts",
+        "quantize",
         "probe",
     ] {
         for kept in KEPT {
@@ -98,7 +119,29 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
             }
         }
     }
-    let product = prelude + &read("matmul")? + &read("formats")?;
+    let common = prelude + &read("product")? + &read("formats")?;
+    let (floats, quants) = (read("matmul")?, read("quants")?);
+    let (few, many) = (read("dots")?, read("tiles")?);
+    let [tile_rows, of_lane] = TILE;
+    for (format, block_len, block_bytes, marks) in INT8 {
+        let kinds = [
+            (&few, 1, 1, "dots"),
+            (&few, 8, 8, "dots"),
+            (&many, tile_rows, of_lane, "tiles_of_rows"),
+        ];
+        for (source, n_rows, n_each, entry) in kinds {
+            let source = repeated(&marked(source, marks), n_each);
+            let source = format!("{common}{quants}{source}")
+                .replace("TOKENS", &format!("{n_rows}u"))
+                .replace("SIXTEEN", &format!("{format}_sixteen"))
+                .replace("SCALES", &format!("{format}_scales"))
+                .replace("BLOCK_LEN", &format!("{block_len}u"))
+                .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
+            let words = compile(&parse(&source)?, entry)?;
+            modules.insert(format!("dot_{format}_{n_rows}"), words);
+        }
+    }
+    let product = common + &floats;
     for n_rows in ROWS {
         let product = repeated(&product, n_rows).replace("TOKENS", &format!("{n_rows}u"));
         for (format, inputs, block_len, block_bytes) in BLOCKS {
@@ -120,6 +163,21 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
         }
     }
     Ok(modules)
+}
+
+/// Leaves out the lines that end in `//` and a mark that is not among `marks`. What else is at the end of a line stays.
+fn marked(source: &str, marks: &[&str]) -> String {
+    let is_kept = |line: &&str| {
+        let ends = line.split(" //").skip(1).map(str::trim);
+        ends.filter(|end| MARKS.contains(end))
+            .all(|end| marks.contains(&end))
+    };
+    let lines = source.lines().filter(is_kept).map(|line| {
+        MARKS.iter().fold(line.to_owned(), |line, mark| {
+            line.replace(&format!(" //{mark} //each"), " //each")
+        })
+    });
+    lines.map(|line| line + "\n").collect()
 }
 
 /// Repeats the lines that end in `//each` for rows `0..n`, with the row's number for `$`.

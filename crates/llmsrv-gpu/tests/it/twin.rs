@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use half::f16;
+use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{Attention, Function, Gating, Routing};
 
 fn fma(a: f32, b: f32, c: f32) -> f32 {
@@ -90,6 +91,86 @@ pub(crate) enum Layout {
     Values,
     /// Two vectors of four for each unit: the function names both.
     Units(fn(usize) -> [usize; 2]),
+}
+
+/// Types with integer products: where the scale of a block is, and that of its minimums.
+pub(crate) const INT8: [(TensorType, usize, Option<usize>); 13] = [
+    (TensorType::Q4_0, 0, None),
+    (TensorType::Q4_1, 0, Some(2)),
+    (TensorType::Q5_0, 0, None),
+    (TensorType::Q5_1, 0, Some(2)),
+    (TensorType::Q8_0, 0, None),
+    (TensorType::IQ4_NL, 0, None),
+    (TensorType::MXFP4, 0, None),
+    (TensorType::Q2_K, 80, Some(82)),
+    (TensorType::Q3_K, 108, None),
+    (TensorType::Q4_K, 0, Some(2)),
+    (TensorType::Q5_K, 0, Some(2)),
+    (TensorType::Q6_K, 208, None),
+    (TensorType::IQ4_XS, 0, None),
+];
+
+/// One element of an integer product with a row of weights as it is in a file; `None` for types without any. `FUSED` says
+/// whether products and sums with scales are rounded once.
+pub(crate) fn int8_product<const FUSED: bool>(
+    dtype: TensorType,
+    row: &[u8],
+    x: &[f32],
+) -> Option<f32> {
+    let (_, scale_at, minimum_at) = INT8.into_iter().find(|(of, ..)| *of == dtype)?;
+    let fma = |a: f32, b: f32, c: f32| if FUSED { a.mul_add(b, c) } else { a * b + c };
+    let (len, n_bytes) = (dtype.block_len(), dtype.block_bytes());
+    let half = |block: &[u8], at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+    let blocks = row.chunks_exact(n_bytes).zip(x.chunks_exact(len));
+    Some(blocks.fold(0.0, |mut total, (block, x)| {
+        let (bytes, of_x) = rounded(x);
+        // With scales of 1 and 0 what a block unpacks to is whole.
+        let sum = |scale: f32, minimum: f32| {
+            let mut whole = block.to_vec();
+            let mut set = |at: usize, value: f32| {
+                whole[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
+            };
+            match (dtype, minimum_at) {
+                // Twice its steps are whole.
+                (TensorType::MXFP4, _) => whole[0] = 128,
+                (_, None) => set(scale_at, scale),
+                (_, Some(minimum_at)) => {
+                    set(scale_at, scale);
+                    set(minimum_at, minimum);
+                }
+            }
+            let mut weights = vec![0.0; len];
+            llmsrv_kernels::dequantize(dtype, &whole, &mut weights).unwrap();
+            let products = weights.iter().zip(&bytes);
+            products.map(|(w, x)| *w as i32 * x).sum::<i32>() as f32
+        };
+        let scale = match dtype {
+            TensorType::MXFP4 => 2_f64.powi(i32::from(block[0]) - 128) as f32,
+            _ => half(block, scale_at),
+        };
+        total = fma(sum(1.0, 0.0), scale * of_x, total);
+        match minimum_at {
+            None => total,
+            Some(at) if len == 32 => {
+                let of_bytes = of_x * bytes.iter().sum::<i32>() as f32;
+                fma(half(block, at), of_bytes, total)
+            }
+            // It is taken away, so what a block with the scale 0 unpacks to is negative.
+            Some(at) => fma(sum(0.0, 1.0), half(block, at) * of_x, total),
+        }
+    }))
+}
+
+/// Rounds the elements of a block to signed bytes, the largest of which is 127; returns them and what one counts.
+fn rounded(x: &[f32]) -> (Vec<i32>, f32) {
+    let largest = x.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    if largest < 1e-30 {
+        return (vec![0; x.len()], 0.0);
+    }
+    let inverse = 127.0 / largest;
+    // Halves to the even number, as the sum with 1.5 * 2^23.
+    let bytes = x.iter().map(|x| (x * inverse).round_ties_even() as i32);
+    (bytes.collect(), largest / 127.0)
 }
 
 fn over_lanes(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {

@@ -362,7 +362,10 @@ const PARALLEL_WORK: usize = 1 << 15;
 trait Block<const LEN: usize>: Clone + Send {
     const ZERO: Self;
     /// Replaces the content.
-    fn put(&mut self, x: &[f32; LEN]);
+    ///
+    /// # Safety
+    /// The processor has the instructions of `Q`.
+    unsafe fn put<Q: Quantizer>(&mut self, x: &[f32; LEN]);
     /// Returns what is left of `x` when that is taken away which [`Block::put`] kept of it.
     fn residual(&self, x: &[f32; LEN]) -> [f32; LEN];
     /// Lays the quants of two tokens side by side; numbers with a floating point stay where they are.
@@ -382,11 +385,13 @@ fn fill_part<const LEN: usize, B: Block<LEN>>(
     {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
         fn avx512<const LEN: usize, B: Block<LEN>>(rows: Rows<'_>, part: Part, blocks: &mut [B]) {
-            fill_f32::<true, LEN, B>(rows, part, blocks);
+            // SAFETY: it has those of this function.
+            unsafe { fill_f32::<Avx2, true, LEN, B>(rows, part, blocks) }
         }
         #[target_feature(enable = "avx2,fma")]
         fn avx2<const LEN: usize, B: Block<LEN>>(rows: Rows<'_>, part: Part, blocks: &mut [B]) {
-            fill_f32::<true, LEN, B>(rows, part, blocks);
+            // SAFETY: it has those of this function.
+            unsafe { fill_f32::<Avx2, true, LEN, B>(rows, part, blocks) }
         }
         match tier {
             Instructions::Avx512 | Instructions::Avx512Bf16 => {
@@ -399,11 +404,14 @@ fn fill_part<const LEN: usize, B: Block<LEN>>(
         }
     }
     let _ = tier;
-    fill_f32::<SCALAR_IS_FUSED, LEN, B>(rows, part, blocks);
+    // SAFETY: every processor has its instructions.
+    unsafe { fill_f32::<Scalar, SCALAR_IS_FUSED, LEN, B>(rows, part, blocks) }
 }
 
+/// # Safety
+/// The processor has the instructions of `Q`.
 #[inline(always)]
-fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
+unsafe fn fill_f32<Q: Quantizer, const FUSED: bool, const LEN: usize, B: Block<LEN>>(
     rows: Rows<'_>,
     part: Part,
     blocks: &mut [B],
@@ -425,11 +433,13 @@ fn fill_f32<const FUSED: bool, const LEN: usize, B: Block<LEN>>(
                 x = &of_norm;
             }
             match &mut tokens[row * of_row..][..of_row] {
-                [block] => block.put(x),
-                [block, residual] => {
-                    block.put(x);
-                    residual.put(&block.residual(x));
-                }
+                // SAFETY: as of this function.
+                [block] => unsafe { block.put::<Q>(x) },
+                // SAFETY: as of this function.
+                [block, residual] => unsafe {
+                    block.put::<Q>(x);
+                    residual.put::<Q>(&block.residual(x));
+                },
                 _ => {}
             }
         }
@@ -471,9 +481,11 @@ impl Block<32> for Q8Block32 {
     };
 
     #[inline(always)]
-    fn put(&mut self, x: &[f32; 32]) {
-        (self.quants, self.scale) = quants(x);
-        let sum = sum_of(&self.quants);
+    unsafe fn put<Q: Quantizer>(&mut self, x: &[f32; 32]) {
+        let mut sums = [0; 2];
+        // SAFETY: as of this function.
+        self.scale = unsafe { Q::quantize(x, &mut self.quants, &mut sums) };
+        let sum = i32::from(sums[0]) + i32::from(sums[1]);
         self.minus_sum = -sum;
         self.scaled_sum = self.scale * sum as f32;
     }
@@ -497,12 +509,9 @@ impl Block<256> for Q8Block256 {
     };
 
     #[inline(always)]
-    fn put(&mut self, x: &[f32; 256]) {
-        (self.quants, self.scale) = quants(x);
-        let stretches = self.quants.as_chunks::<16>().0;
-        for (sum, quants) in self.sums_of_16.iter_mut().zip(stretches) {
-            *sum = quants.iter().map(|code| i16::from(*code)).sum();
-        }
+    unsafe fn put<Q: Quantizer>(&mut self, x: &[f32; 256]) {
+        // SAFETY: as of this function.
+        self.scale = unsafe { Q::quantize(x, &mut self.quants, &mut self.sums_of_16) };
         let halves = self.sums_of_16.as_chunks::<2>().0;
         for (sum, halves) in self.sums.iter_mut().zip(halves) {
             *sum = halves[0] + halves[1];
@@ -523,7 +532,7 @@ impl Block<32> for F32Block {
     const ZERO: F32Block = F32Block { values: [0.0; 32] };
 
     #[inline(always)]
-    fn put(&mut self, x: &[f32; 32]) {
+    unsafe fn put<Q: Quantizer>(&mut self, x: &[f32; 32]) {
         self.values = *x;
     }
 
@@ -537,7 +546,7 @@ impl Block<32> for Bf16Block {
     const ZERO: Bf16Block = Bf16Block { values: [0; 32] };
 
     #[inline(always)]
-    fn put(&mut self, x: &[f32; 32]) {
+    unsafe fn put<Q: Quantizer>(&mut self, x: &[f32; 32]) {
         for (value, x) in self.values.iter_mut().zip(x) {
             *value = bf16::round(*x);
         }
@@ -565,41 +574,130 @@ fn residual<const LEN: usize>(x: &[f32; LEN], quants: &[i8; LEN], scale: f32) ->
     rest
 }
 
-/// Returns the sum of quants, in lanes first: compilers add them one after the other otherwise.
-#[inline(always)]
-fn sum_of(quants: &[i8; 32]) -> i32 {
-    let mut lanes = [0_i32; 16];
-    for half in quants.as_chunks::<16>().0 {
-        for (lane, code) in lanes.iter_mut().zip(half) {
-            *lane += i32::from(*code);
-        }
-    }
-    lanes.iter().sum()
+/// Instructions that make quants of elements.
+trait Quantizer {
+    /// Replaces `quants`, and `sums` by the sums of each 16 of them. Returns what one counts: not a number if an
+    /// element is not finite.
+    ///
+    /// # Safety
+    /// The processor has these instructions.
+    unsafe fn quantize<const LEN: usize, const SUMS: usize>(
+        x: &[f32; LEN],
+        quants: &mut [i8; LEN],
+        sums: &mut [i16; SUMS],
+    ) -> f32;
 }
 
-/// Returns quants and what one counts: not a number if an element is not finite.
-#[inline(always)]
-fn quants<const LEN: usize>(x: &[f32; LEN]) -> ([i8; LEN], f32) {
-    // As integers, magnitudes are in the same order, and what is not a number is the largest.
-    let largest = x
-        .iter()
-        .fold(0, |largest: u32, x| largest.max(x.to_bits() & !SIGN));
-    let largest = f32::from_bits(largest);
-    if largest < SMALLEST {
-        return ([0; LEN], 0.0);
+/// What every processor has: the definition.
+struct Scalar;
+
+impl Quantizer for Scalar {
+    #[inline(always)]
+    unsafe fn quantize<const LEN: usize, const SUMS: usize>(
+        x: &[f32; LEN],
+        quants: &mut [i8; LEN],
+        sums: &mut [i16; SUMS],
+    ) -> f32 {
+        // As integers, magnitudes are in the same order, and what is not a number is the largest.
+        let largest = x
+            .iter()
+            .fold(0, |largest: u32, x| largest.max(x.to_bits() & !SIGN));
+        let Some((inverse, scale)) = scale_of(f32::from_bits(largest)) else {
+            (*quants, *sums) = ([0; LEN], [0; SUMS]);
+            return 0.0;
+        };
+        for (code, x) in quants.iter_mut().zip(x) {
+            // The sum's last bits are the nearest integer.
+            *code = (x * inverse + ROUNDER).to_bits() as i8;
+        }
+        for (sum, quants) in sums.iter_mut().zip(quants.as_chunks::<16>().0) {
+            *sum = quants.iter().map(|code| i16::from(*code)).sum();
+        }
+        scale
     }
-    let inverse = 127.0 / largest;
-    let mut quants = [0; LEN];
-    for (code, x) in quants.iter_mut().zip(x) {
-        // The sum's last bits are the nearest integer.
-        *code = (x * inverse + ROUNDER).to_bits() as i8;
+}
+
+/// 32 elements at a time. Of [`Scalar`] compilers make code that takes bytes out of vectors one after the other.
+#[cfg(target_arch = "x86_64")]
+struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+impl Quantizer for Avx2 {
+    #[inline(always)]
+    unsafe fn quantize<const LEN: usize, const SUMS: usize>(
+        x: &[f32; LEN],
+        quants: &mut [i8; LEN],
+        sums: &mut [i16; SUMS],
+    ) -> f32 {
+        #[allow(
+            clippy::wildcard_imports,
+            reason = "names of instructions, each of which says what it is"
+        )]
+        use std::arch::x86_64::*;
+
+        // SAFETY: the processor has the instructions, and each read and write is of a whole array.
+        unsafe {
+            let mut largest = _mm256_setzero_si256();
+            for x in x.as_chunks::<8>().0 {
+                let x = _mm256_loadu_si256(x.as_ptr().cast());
+                let magnitudes = _mm256_and_si256(x, _mm256_set1_epi32(!SIGN.cast_signed()));
+                largest = _mm256_max_epu32(largest, magnitudes);
+            }
+            let upper = _mm256_extracti128_si256::<1>(largest);
+            let largest = _mm_max_epu32(_mm256_castsi256_si128(largest), upper);
+            let largest = _mm_max_epu32(largest, _mm_shuffle_epi32::<0b_11_10>(largest));
+            let largest = _mm_max_epu32(largest, _mm_shuffle_epi32::<0b_01>(largest));
+            let largest = f32::from_bits(_mm_cvtsi128_si32(largest).cast_unsigned());
+            let Some((inverse, scale)) = scale_of(largest) else {
+                (*quants, *sums) = ([0; LEN], [0; SUMS]);
+                return 0.0;
+            };
+            let (inverse, rounder) = (_mm256_set1_ps(inverse), _mm256_set1_ps(ROUNDER));
+            let codes = |x: &[f32; 8]| {
+                let x = _mm256_mul_ps(_mm256_loadu_ps(x.as_ptr()), inverse);
+                let last_bits = _mm256_castps_si256(_mm256_add_ps(x, rounder));
+                _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(last_bits))
+            };
+            let stretches = x.as_chunks::<32>().0.iter();
+            let stretches = stretches.zip(quants.as_chunks_mut::<32>().0);
+            for ((x, quants), sums) in stretches.zip(sums.as_chunks_mut::<2>().0) {
+                let [a, b, c, d] = x.as_chunks::<8>().0 else {
+                    continue;
+                };
+                let (ab, cd) = (
+                    _mm256_packs_epi32(codes(a), codes(b)),
+                    _mm256_packs_epi32(codes(c), codes(d)),
+                );
+                // Packing takes the halves of vectors in turn.
+                let in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+                let codes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), in_order);
+                _mm256_storeu_si256(quants.as_mut_ptr().cast(), codes);
+                // Bytes without sign are added eight at a time: each is 128 more than the code.
+                let bytes = _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN));
+                let eights = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
+                let of_16 = _mm256_add_epi64(eights, _mm256_unpackhi_epi64(eights, eights));
+                let upper = _mm256_extracti128_si256::<1>(of_16);
+                sums[0] = (_mm256_cvtsi256_si32(of_16) - 16 * 128) as i16;
+                sums[1] = (_mm_cvtsi128_si32(upper) - 16 * 128) as i16;
+            }
+            scale
+        }
+    }
+}
+
+/// Returns what elements are multiplied with to become quants, and what one of these counts, or `None` where all of them
+/// are zero.
+#[inline(always)]
+fn scale_of(largest: f32) -> Option<(f32, f32)> {
+    if largest < SMALLEST {
+        return None;
     }
     let scale = if largest.is_finite() {
         largest / 127.0
     } else {
         f32::NAN
     };
-    (quants, scale)
+    Some((127.0 / largest, scale))
 }
 
 const SIGN: u32 = 1 << 31;
@@ -607,3 +705,41 @@ const SIGN: u32 = 1 << 31;
 const SMALLEST: f32 = 1e-30;
 /// 1.5 * 2^23: neighbours of its size are 1 apart.
 const ROUNDER: f32 = 12_582_912.0;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Avx2, Quantizer, Scalar};
+    use crate::Instructions;
+
+    fn same<const LEN: usize, const SUMS: usize>(x: [f32; LEN]) {
+        let (mut quants, mut sums) = ([[1; LEN]; 2], [[1; SUMS]; 2]);
+        // SAFETY: the caller asked for the instructions.
+        let (wanted, got) = unsafe {
+            (
+                Scalar::quantize(&x, &mut quants[0], &mut sums[0]),
+                Avx2::quantize(&x, &mut quants[1], &mut sums[1]),
+            )
+        };
+        assert_eq!(wanted.to_bits(), got.to_bits());
+        assert_eq!(quants[0], quants[1]);
+        assert_eq!(sums[0], sums[1]);
+    }
+
+    proptest! {
+        #[test]
+        fn quants_are_the_same_with_vectors(
+            usual in proptest::array::uniform32(-1e3_f32..1e3),
+            any in proptest::collection::vec(any::<u32>().prop_map(f32::from_bits), 256),
+            n_zeros in 0_usize..=256,
+        ) {
+            if Instructions::Avx2.are_available() {
+                same::<32, 2>(usual);
+                let mut any: [f32; 256] = any.try_into().unwrap();
+                any[..n_zeros].fill(0.0);
+                same::<256, 16>(any);
+            }
+        }
+    }
+}

@@ -487,104 +487,53 @@ fn of_width<F: Format>(tier: Instructions, width: usize) -> Kernel {
     }
 }
 
+/// A kernel of the format `F` and of columns `C` that is compiled with these features.
+macro_rules! compiled {
+    ($(#[$features:meta])? $kernel:path) => {{
+        $(#[$features])?
+        unsafe fn compiled<F: Format, const C: usize>(
+            row_panel: *const u8,
+            n_blocks: usize,
+            x: *const u8,
+            out: *mut f32,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { $kernel(row_panel, n_blocks, x, out) }
+        }
+        compiled::<F, C>
+    }};
+}
+
 fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
     match tier {
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512Bf16 if F::IS_BF16 => {
+        Instructions::Avx512Bf16 if F::IS_BF16 => compiled!(
             #[target_feature(
                 enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c"
             )]
-            unsafe fn compiled<F: Format, const C: usize>(
-                row_panel: *const u8,
-                n_blocks: usize,
-                x: *const u8,
-                out: *mut f32,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    formats::multiply_row_panel::<isa::Avx512<true>, F, C>(
-                        row_panel, n_blocks, x, out,
-                    );
-                }
-            }
-            compiled::<F, C>
-        }
+            formats::multiply_row_panel::<isa::Avx512<true>, F, C>
+        ),
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512 | Instructions::Avx512Bf16 => {
+        Instructions::Avx512 | Instructions::Avx512Bf16 => compiled!(
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-            unsafe fn compiled<F: Format, const C: usize>(
-                row_panel: *const u8,
-                n_blocks: usize,
-                x: *const u8,
-                out: *mut f32,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    formats::multiply_row_panel::<isa::Avx512<false>, F, C>(
-                        row_panel, n_blocks, x, out,
-                    );
-                }
-            }
-            compiled::<F, C>
-        }
+            formats::multiply_row_panel::<isa::Avx512<false>, F, C>
+        ),
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => {
+        Instructions::Avx2 => compiled!(
             #[target_feature(enable = "avx2,fma,f16c")]
-            unsafe fn compiled<F: Format, const C: usize>(
-                row_panel: *const u8,
-                n_blocks: usize,
-                x: *const u8,
-                out: *mut f32,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    formats::multiply_row_panel::<isa::Avx2, F, C>(row_panel, n_blocks, x, out);
-                }
-            }
-            compiled::<F, C>
-        }
+            formats::multiply_row_panel::<isa::Avx2, F, C>
+        ),
         #[cfg(target_arch = "aarch64")]
-        Instructions::Neon => {
+        Instructions::Neon => compiled!(
             #[target_feature(enable = "neon,dotprod")]
-            unsafe fn compiled<F: Format, const C: usize>(
-                row_panel: *const u8,
-                n_blocks: usize,
-                x: *const u8,
-                out: *mut f32,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe { neon_row_panel::<F, C, false>(row_panel, n_blocks, x, out) }
-            }
-            compiled::<F, C>
-        }
+            neon_row_panel::<F, C, false>
+        ),
         #[cfg(target_arch = "aarch64")]
-        Instructions::NeonI8mm => {
+        Instructions::NeonI8mm => compiled!(
             #[target_feature(enable = "neon,dotprod,i8mm")]
-            unsafe fn compiled<F: Format, const C: usize>(
-                row_panel: *const u8,
-                n_blocks: usize,
-                x: *const u8,
-                out: *mut f32,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe { neon_row_panel::<F, C, true>(row_panel, n_blocks, x, out) }
-            }
-            compiled::<F, C>
-        }
-        _ => {
-            unsafe fn compiled<F: Format, const C: usize>(
-                row_panel: *const u8,
-                n_blocks: usize,
-                x: *const u8,
-                out: *mut f32,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    formats::multiply_row_panel::<isa::Scalar, F, C>(row_panel, n_blocks, x, out);
-                }
-            }
-            compiled::<F, C>
-        }
+            neon_row_panel::<F, C, true>
+        ),
+        _ => compiled!(formats::multiply_row_panel::<isa::Scalar, F, C>),
     }
 }
 

@@ -7,7 +7,7 @@ use llmsrv_engine::{LoadError, Pooling};
 use crate::{
     arch::{Activation, ExpertsConfig, ExpertsInput, Gating},
     rope::{Rope, RopeStyle, rope},
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// The hyperparameters of an encoder. Every part of a layer normalises its output, after the residual
@@ -67,7 +67,7 @@ impl EncoderConfig {
 }
 
 /// Fills the hyperparameters from the metadata of a file.
-type Family = fn(&Source) -> Result<EncoderConfig, LoadError>;
+type Family = fn(&Source) -> Result<EncoderConfig>;
 
 /// `general.architecture` and the function that reads it.
 const FAMILIES: [(&str, Family); 5] = [
@@ -85,17 +85,14 @@ pub(crate) fn architectures() -> impl Iterator<Item = &'static str> {
 }
 
 /// Reads the hyperparameters of a file; `None` if its architecture is no encoder.
-pub(crate) fn read(
-    architecture: &str,
-    source: &Source,
-) -> Result<Option<EncoderConfig>, LoadError> {
+pub(crate) fn read(architecture: &str, source: &Source) -> Result<Option<EncoderConfig>> {
     let family = FAMILIES.iter().find(|(name, _)| *name == architecture);
     family.map(|(_, family)| family(source)).transpose()
 }
 
 /// Reads how the rows of a text become one vector. `None` = the file does not say, or names no
 /// pooling.
-pub(crate) fn pooling(source: &Source) -> Result<Option<Pooling>, LoadError> {
+pub(crate) fn pooling(source: &Source) -> Result<Option<Pooling>> {
     Ok(match source.optional_count("pooling_type")? {
         None => None,
         Some(1) => Some(Pooling::Mean),
@@ -110,7 +107,7 @@ pub(crate) fn pooling(source: &Source) -> Result<Option<Pooling>, LoadError> {
 }
 
 /// Reads what all encoders share and leaves the rest as in BERT.
-fn base(source: &Source) -> Result<EncoderConfig, LoadError> {
+fn base(source: &Source) -> Result<EncoderConfig> {
     let n_layers = source.count("block_count")?;
     // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
     if n_layers > source.n_tensors() {
@@ -157,26 +154,26 @@ fn base(source: &Source) -> Result<EncoderConfig, LoadError> {
 }
 
 /// BERT, `RoBERTa`, XLM-RoBERTa and many models for sentences.
-fn bert(source: &Source) -> Result<EncoderConfig, LoadError> {
+fn bert(source: &Source) -> Result<EncoderConfig> {
     base(source)
 }
 
 /// Jina Embeddings 2: ALiBi and gated networks (<https://arxiv.org/abs/2310.19923>).
-fn jina_bert_v2(source: &Source) -> Result<EncoderConfig, LoadError> {
+fn jina_bert_v2(source: &Source) -> Result<EncoderConfig> {
     let mut config = base(source)?;
     config.positions = Positions::Slopes(slopes(config.n_heads));
     Ok(config)
 }
 
 /// Nomic Embed 1 and 1.5: rotation and gated networks (<https://arxiv.org/abs/2402.01613>).
-fn nomic_bert(source: &Source) -> Result<EncoderConfig, LoadError> {
+fn nomic_bert(source: &Source) -> Result<EncoderConfig> {
     let mut config = rotated(source)?;
     config.activation = Activation::Silu;
     Ok(config)
 }
 
 /// Nomic Embed 2: rotation, and experts in every other layer (<https://arxiv.org/abs/2502.07972>).
-fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
+fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig> {
     let mut config = rotated(source)?;
     let Some(every) = source.optional_count("moe_every_n_layers")? else {
         return Ok(config);
@@ -210,7 +207,7 @@ fn nomic_bert_moe(source: &Source) -> Result<EncoderConfig, LoadError> {
     Ok(config)
 }
 
-fn rotated(source: &Source) -> Result<EncoderConfig, LoadError> {
+fn rotated(source: &Source) -> Result<EncoderConfig> {
     let mut config = base(source)?;
     let (head_dim, context) = (config.head_dim, config.context_length);
     let rope = rope(source, RopeStyle::HalfSplit, head_dim, context)?.build();

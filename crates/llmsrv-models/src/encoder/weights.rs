@@ -1,6 +1,6 @@
 //! The weights of an encoder: which tensors a configuration needs, and of what shape.
 
-use llmsrv_engine::{LoadError, Pooling};
+use llmsrv_engine::Pooling;
 
 use super::config::{EncoderConfig, Positions};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     loader::Loader,
     ops::{ExpertNetwork, ExpertNetworks, Holder},
     parts::Part,
-    source::{FileMatrix, Source, invalid},
+    source::{FileMatrix, Result, Source, invalid},
     weights::Norm,
 };
 
@@ -106,7 +106,7 @@ impl<O: Holder> EncoderWeights<O> {
         config: &EncoderConfig,
         n_vocab: usize,
         ops: &mut O,
-    ) -> Result<EncoderWeights<O>, LoadError> {
+    ) -> Result<EncoderWeights<O>> {
         let width = config.width;
         let mut loader = Loader {
             source,
@@ -156,7 +156,7 @@ impl<O: Holder> EncoderWeights<O> {
 }
 
 impl<O: Holder> Loader<'_, O, EncoderConfig> {
-    fn layer(&mut self, idx: usize) -> Result<EncoderLayer<O>, LoadError> {
+    fn layer(&mut self, idx: usize) -> Result<EncoderLayer<O>> {
         let width = self.config.width;
         let name = |part: &str| format!("blk.{idx}.{part}");
         self.ops.begin_part(Part::Layer(idx));
@@ -183,7 +183,7 @@ impl<O: Holder> Loader<'_, O, EncoderConfig> {
         })
     }
 
-    fn network(&mut self, idx: usize) -> Result<Network<O>, LoadError> {
+    fn network(&mut self, idx: usize) -> Result<Network<O>> {
         let (width, hidden) = (self.config.width, self.config.hidden);
         let name = |part: &str| format!("blk.{idx}.{part}");
         if let Some(config) = self.config.experts_of(idx) {
@@ -236,8 +236,8 @@ impl<O: Holder> Loader<'_, O, EncoderConfig> {
     /// Loads what adapters add to the rows of a table.
     fn row_parts(
         &mut self,
-        factors: impl Fn(&Adapter) -> Result<Option<RowFactors>, LoadError>,
-    ) -> Result<Vec<RowPart<O>>, LoadError> {
+        factors: impl Fn(&Adapter) -> Result<Option<RowFactors>>,
+    ) -> Result<Vec<RowPart<O>>> {
         let mut parts = Vec::new();
         for adapter in self.adapters {
             if let Some(factors) = factors(adapter)? {
@@ -252,7 +252,7 @@ impl<O: Holder> Loader<'_, O, EncoderConfig> {
     }
 
     /// Takes a matrix of each expert.
-    fn stack(&mut self, matrices: Vec<FileMatrix>) -> Result<Vec<Linear<O>>, LoadError> {
+    fn stack(&mut self, matrices: Vec<FileMatrix>) -> Result<Vec<Linear<O>>> {
         let matrices = matrices.into_iter().map(|matrix| (matrix, None));
         let made = self.ops.stack(matrices.collect()).map_err(device)?;
         let experts = made.into_iter().map(|(matrix, bias)| Linear {
@@ -263,7 +263,7 @@ impl<O: Holder> Loader<'_, O, EncoderConfig> {
         Ok(experts.collect())
     }
 
-    fn norm(&mut self, name: &str, len: usize) -> Result<Norm<O>, LoadError> {
+    fn norm(&mut self, name: &str, len: usize) -> Result<Norm<O>> {
         let weight = self.source.vector(&format!("{name}.weight"), len)?;
         let bias = self.source.optional_vector(&format!("{name}.bias"), len)?;
         Ok(Norm {
@@ -272,7 +272,7 @@ impl<O: Holder> Loader<'_, O, EncoderConfig> {
         })
     }
 
-    fn optional_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+    fn optional_norm(&mut self, name: &str) -> Result<Option<Norm<O>>> {
         let norm = self
             .source
             .has(&format!("{name}.weight"))

@@ -1,17 +1,15 @@
 //! Decoders of the first years: layer norms, mostly networks without a gate, and often both parts of a
 //! layer beside each other. Their biases are found in the file.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_plain, set_windows};
 use crate::{
     arch::{Activation, ArchConfig, NormKind},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// What all of them have.
-fn classic(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
+fn classic(source: &Source, style: RopeStyle) -> Result<ArchConfig> {
     let mut arch = base(source, style)?;
     arch.norm = NormKind::Layer;
     arch.norm_eps = source
@@ -22,7 +20,7 @@ fn classic(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
 }
 
 /// GPT 2 and StarCoder 1: positions are rows of a table.
-pub(super) fn gpt2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn gpt2(source: &Source) -> Result<ArchConfig> {
     let mut arch = classic(source, RopeStyle::HalfSplit)?;
     set_plain(&mut arch);
     arch.position_table = true;
@@ -33,21 +31,21 @@ pub(super) fn gpt2(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// StarCoder 2.
-pub(super) fn starcoder2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn starcoder2(source: &Source) -> Result<ArchConfig> {
     let mut arch = classic(source, RopeStyle::HalfSplit)?;
     set_plain(&mut arch);
     Ok(arch)
 }
 
 /// GPT-NeoX and Pythia.
-pub(super) fn gptneox(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn gptneox(source: &Source) -> Result<ArchConfig> {
     let mut arch = starcoder2(source)?;
     arch.parallel = source.flag("use_parallel_residual").unwrap_or(true);
     Ok(arch)
 }
 
 /// Phi 1 and 2: both parts read what one norm gives.
-pub(super) fn phi2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn phi2(source: &Source) -> Result<ArchConfig> {
     let mut arch = starcoder2(source)?;
     arch.parallel = true;
     arch.feed_forward_norm = arch.attention_norm;
@@ -55,7 +53,7 @@ pub(super) fn phi2(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Falcon 1: large ones have a norm of its own for attention.
-pub(super) fn falcon(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn falcon(source: &Source) -> Result<ArchConfig> {
     let mut arch = phi2(source)?;
     if source.has("blk.0.attn_norm_2.weight") {
         arch.attention_norm = "attn_norm_2";
@@ -64,14 +62,14 @@ pub(super) fn falcon(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Nemotron and Minitron. The files store norm weights with the 1 of `1 + w` added.
-pub(super) fn nemotron(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn nemotron(source: &Source) -> Result<ArchConfig> {
     let mut arch = starcoder2(source)?;
     arch.activation = Activation::ReluSquared;
     Ok(arch)
 }
 
 /// StableLM 1 and 2: gated; without a second norm the parts stand beside each other.
-pub(super) fn stablelm(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn stablelm(source: &Source) -> Result<ArchConfig> {
     let mut arch = classic(source, RopeStyle::HalfSplit)?;
     arch.activation = Activation::Silu;
     if !source.has("blk.0.ffn_norm.weight") {
@@ -82,7 +80,7 @@ pub(super) fn stablelm(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Command R.
-pub(super) fn command_r(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn command_r(source: &Source) -> Result<ArchConfig> {
     let mut arch = classic(source, RopeStyle::Interleaved)?;
     arch.activation = Activation::Silu;
     arch.parallel = true;
@@ -92,7 +90,7 @@ pub(super) fn command_r(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Command R7B and Command A: three of four layers have a window, and only those encode positions.
-pub(super) fn cohere2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn cohere2(source: &Source) -> Result<ArchConfig> {
     let mut arch = command_r(source)?;
     let window = source.count("attention.sliding_window")?;
     set_windows(&mut arch, source, window, 4)?;

@@ -1,16 +1,14 @@
 //! DBRX: experts, layer norms without biases, and queries, keys and values that are bounded.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_experts};
 use crate::{
     arch::{ArchConfig, NormKind},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// DBRX.
-pub(super) fn dbrx(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn dbrx(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.norm = NormKind::Layer;
     arch.norm_eps = source

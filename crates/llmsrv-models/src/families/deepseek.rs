@@ -1,19 +1,17 @@
 //! DeepSeek: many small experts, and from V2 on latent attention; and others of their build.
 //! <https://arxiv.org/abs/2405.04434>
 
-use llmsrv_engine::LoadError;
-
 use super::{
     LARGEST_HEAD, base, base_with, rope, set_experts, set_gating, set_shared, small_count,
 };
 use crate::{
     arch::{ArchConfig, Gating, LatentConfig, Mixer, Temperature},
     rope::{RopeStyle, Scaling},
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// DeepSeek MoE, the first of them: plain attention, and weights of experts that are left as they are.
-pub(super) fn deepseek(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn deepseek(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::Interleaved)?;
     set_experts(&mut arch, |experts| experts.normalize = false);
     set_shared(&mut arch, source)?;
@@ -21,7 +19,7 @@ pub(super) fn deepseek(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// The decoder of DeepSeek OCR: plain attention, and the experts of DeepSeek 2.
-pub(super) fn ocr(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn ocr(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     set_gating(&mut arch, source, Gating::Softmax, false)?;
     set_shared(&mut arch, source)?;
@@ -30,7 +28,7 @@ pub(super) fn ocr(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// DeepSeek 2. Newer files say the sizes of heads apart from those of what is stored (`_mla`); in older ones
 /// the usual keys are those of heads.
-pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig> {
     let style = RopeStyle::Interleaved;
     let n_rotated = small_count(source, "rope.dimension_count", 1..=LARGEST_HEAD)?;
     let of_keys = ["attention.key_length_mla", "attention.key_length"];
@@ -91,7 +89,7 @@ pub(super) fn deepseek2(source: &Source) -> Result<ArchConfig, LoadError> {
 /// DeepSeek V3.2: DeepSeek 2 whose queries see the positions that an indexer picks, as many as the file says.
 /// Where there are no more than that, each sees all of them, so the indexer has nothing to do: the context
 /// is cut to so many, and attention is as in DeepSeek 2.
-pub(super) fn deepseek32(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn deepseek32(source: &Source) -> Result<ArchConfig> {
     let mut arch = deepseek2(source)?;
     let n_picked = source.count("attention.indexer.top_k")?;
     arch.context_length = arch.context_length.min(n_picked);
@@ -104,7 +102,7 @@ pub(super) fn deepseek32(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Files of DeepSeek V2 do not say how experts are chosen, and neither do the first of GLM 4.7 Flash.
-fn set_routing(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_routing(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     let n_tokens = source.n_rows("token_embd.weight");
     let is_glm = matches!(arch.layers.len(), 47 | 48) && n_tokens == Some(TOKENS_OF_GLM);
     let default = if is_glm {
@@ -117,7 +115,7 @@ fn set_routing(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> 
 }
 
 /// Reads the elements of a head from the first of two keys that is there.
-fn first_count(source: &Source, [first, second]: [&str; 2]) -> Result<usize, LoadError> {
+fn first_count(source: &Source, [first, second]: [&str; 2]) -> Result<usize> {
     let key = match source.optional_count(first)? {
         Some(_) => first,
         None => second,

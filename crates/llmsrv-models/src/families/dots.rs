@@ -1,16 +1,14 @@
 //! dots.llm1: experts chosen by sigmoids behind some dense layers, and queries and keys with norms.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_gating, set_shared};
 use crate::{
     arch::{ArchConfig, Gating, QkNorm},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// dots.llm1.
-pub(super) fn dots1(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn dots1(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.qk_norm = Some(QkNorm::Head);
     set_gating(&mut arch, source, Gating::Sigmoid, false)?;

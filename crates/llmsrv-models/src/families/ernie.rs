@@ -1,16 +1,14 @@
 //! ERNIE 4.5 with experts.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, dense, set_experts, small_count};
 use crate::{
     arch::{ArchConfig, FeedForwardConfig, SharedExpert},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// ERNIE 4.5 with experts: behind the first layers every so many has some, and mostly a network beside them.
-pub(super) fn ernie_moe(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn ernie_moe(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::Interleaved)?;
     let n_layers = arch.layers.len();
     let step = small_count(source, "interleave_moe_layer_step", 1..=n_layers)?;

@@ -1,22 +1,20 @@
 //! EXAONE 3 and 4.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_windows};
 use crate::{
     arch::{ArchConfig, QkNorm},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// EXAONE 3: Llama with rotations of halves.
-pub(super) fn exaone(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn exaone(source: &Source) -> Result<ArchConfig> {
     base(source, RopeStyle::HalfSplit)
 }
 
 /// EXAONE 4: norms behind the parts only. The large one has windows on three of four layers, and only
 /// those encode positions.
-pub(super) fn exaone4(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn exaone4(source: &Source) -> Result<ArchConfig> {
     let mut arch = exaone(source)?;
     arch.pre_norm = false;
     arch.post_norm = true;

@@ -3,17 +3,15 @@
 //!
 //! The files store norm weights with the 1 of Gemma's `1 + w` added.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, rope, see_both_sides, set_windows};
 use crate::{
     arch::{Activation, ArchConfig, QkNorm},
     rope::{RopeStyle, Scaling},
-    source::Source,
+    source::{Result, Source},
 };
 
 /// Gemma 1.
-pub(super) fn gemma(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn gemma(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.embedding_scale = (arch.width as f32).sqrt();
     arch.activation = Activation::Gelu;
@@ -21,7 +19,7 @@ pub(super) fn gemma(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Gemma 2: every other layer has a window, scores and logits are capped.
-pub(super) fn gemma2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn gemma2(source: &Source) -> Result<ArchConfig> {
     let mut arch = gemma(source)?;
     arch.post_norm = true;
     arch.attention_softcap = source
@@ -39,7 +37,7 @@ pub(super) fn gemma2(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Gemma 3: five of six layers have a window and a rotation of their own.
-pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig> {
     let mut arch = gemma(source)?;
     arch.post_norm = true;
     arch.qk_norm = Some(QkNorm::Head);
@@ -91,7 +89,7 @@ pub(crate) fn gemma3(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// `EmbeddingGemma`: Gemma 3 in which tokens see those after them, too, in windows as far as before them
 /// (<https://arxiv.org/abs/2509.20354>).
-pub(super) fn embedding(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn embedding(source: &Source) -> Result<ArchConfig> {
     let mut arch = gemma3(source)?;
     see_both_sides(&mut arch, source)?;
     Ok(arch)

@@ -7,11 +7,11 @@ use super::{base, gemma4::share_last, rope, set_windows, small_count};
 use crate::{
     arch::{Activation, ArchConfig, QkNorm, StreamsConfig},
     rope::{RopeStyle, Scaling},
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Gemma 3n, its language part. Norm weights are stored as they are used.
-pub(super) fn gemma3n(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn gemma3n(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.embedding_scale = (arch.width as f32).sqrt();
     arch.activation = Activation::Gelu;
@@ -46,7 +46,7 @@ pub(super) fn gemma3n(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Layers with a window have a rotation of their own.
-fn set_rotations(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_rotations(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     let window = source.count("attention.sliding_window")?;
     set_windows(arch, source, window, 5)?;
     let head_dim = arch.layers.first().map_or(0, |layer| layer.head_dim);
@@ -69,7 +69,7 @@ fn set_rotations(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError
 
 /// Some layers let only the peaks of their gate through: those that the file lists with a number above 0, or
 /// the first ones.
-fn set_cutoffs(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_cutoffs(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     let key = "activation_sparsity_scale";
     let n_layers = arch.layers.len();
     let listed = source.numbers(key);

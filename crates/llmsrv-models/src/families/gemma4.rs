@@ -1,17 +1,15 @@
 //! Gemma 4: two kinds of layers with heads of different sizes, the last layers attend to what earlier
 //! ones stored, and small models give every layer an embedding of its own.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, experts, head_dim, rope, set_windows};
 use crate::{
     arch::{Activation, ArchConfig, FeedForwardConfig, QkNorm},
     rope::{RopeStyle, Scaling},
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Gemma 4. Norm weights are stored as they are used.
-pub(super) fn gemma4(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn gemma4(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.embedding_scale = (arch.width as f32).sqrt();
     arch.activation = Activation::Gelu;
@@ -31,7 +29,7 @@ pub(super) fn gemma4(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Layers with a window have heads and a rotation of their own; the others rotate some of their pairs.
-fn set_layers(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_layers(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     let window = source.count("attention.sliding_window")?;
     set_windows(arch, source, window, 6)?;
     let full = arch.layers.first().map_or(0, |layer| layer.head_dim);
@@ -65,7 +63,7 @@ fn set_layers(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
 
 /// The last layers attend to what the last two layers before them stored: the one with a window to that
 /// of the first, the others to that of the second.
-fn share_kv(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn share_kv(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     match source.optional_count(SHARED_LAYERS)? {
         Some(n_shared) => share_last(arch, source, n_shared),
         None => Ok(()),
@@ -73,11 +71,7 @@ fn share_kv(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
 }
 
 /// As [`share_kv`], where the number of those layers is known.
-pub(super) fn share_last(
-    arch: &mut ArchConfig,
-    source: &Source,
-    n_shared: usize,
-) -> Result<(), LoadError> {
+pub(super) fn share_last(arch: &mut ArchConfig, source: &Source, n_shared: usize) -> Result<()> {
     let n_layers = arch.layers.len();
     let n_storing = n_layers.saturating_sub(n_shared);
     if n_storing < 2 {
@@ -105,7 +99,7 @@ pub(super) fn share_last(
 }
 
 /// Layers with experts have a network beside them.
-fn set_networks(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_networks(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     let Some(mut experts) = experts(source)? else {
         return Ok(());
     };

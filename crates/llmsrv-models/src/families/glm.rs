@@ -1,17 +1,15 @@
 //! GLM: the generation of 2024 with fused matrices, that of 2025 with norms on both sides of each part, and
 //! the one with experts.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, qwen::set_axes_behind, set_fused, set_gating, set_shared};
 use crate::{
     arch::{ArchConfig, Gating, QkNorm},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// GLM 4 of 2024 and ChatGLM 3: Llama with gate and up in one tensor.
-pub(super) fn chatglm(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn chatglm(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::Interleaved)?;
     set_fused(&mut arch);
     Ok(arch)
@@ -19,7 +17,7 @@ pub(super) fn chatglm(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// GLM 4, and the language part of models that see. Of the pairs of a head of those the first ones turn by
 /// time, those behind by height, the last by width; their matrices are ordered for halves.
-pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(crate) fn glm4(source: &Source) -> Result<ArchConfig> {
     let style = if source.has_key("rope.dimension_sections") {
         RopeStyle::HalfSplit
     } else {
@@ -35,7 +33,7 @@ pub(crate) fn glm4(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// GLM 4.5 to 4.7: experts chosen by sigmoids behind some dense layers. The large ones norm queries and keys.
-pub(super) fn glm4moe(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn glm4moe(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.feed_forward_norm = "post_attention_norm";
     if source.has("blk.0.attn_q_norm.weight") {

@@ -1,22 +1,20 @@
 //! Granite 3 and 4: Llama with four multipliers, dense or with experts, and in some models mostly
 //! selective scans in place of attention.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, base_with, mamba, set_experts};
 use crate::{
     arch::{ArchConfig, Mixer, SharedExpert},
     rope::RopeStyle,
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Granite.
-pub(super) fn granite(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn granite(source: &Source) -> Result<ArchConfig> {
     with_multipliers(base(source, RopeStyle::Interleaved)?, source)
 }
 
 /// Granite 4 H: layers without key heads scan.
-pub(super) fn hybrid(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn hybrid(source: &Source) -> Result<ArchConfig> {
     let scan = mamba::scan(source)?;
     let style = RopeStyle::Interleaved;
     let arch = base_with(source, style, &|_, n_kv_heads| match n_kv_heads {
@@ -26,7 +24,7 @@ pub(super) fn hybrid(source: &Source) -> Result<ArchConfig, LoadError> {
     with_multipliers(arch, source)
 }
 
-fn with_multipliers(mut arch: ArchConfig, source: &Source) -> Result<ArchConfig, LoadError> {
+fn with_multipliers(mut arch: ArchConfig, source: &Source) -> Result<ArchConfig> {
     arch.embedding_scale = source.positive("embedding_scale")?.unwrap_or(1.0);
     arch.residual_scale = source.positive("residual_scale")?.unwrap_or(1.0);
     if let Some(scale) = source.positive("attention.scale")? {

@@ -1,17 +1,15 @@
 //! LFM 2: mostly convolutions over the last rows, and some attention; in some models experts behind the first
 //! layers.
 
-use llmsrv_engine::LoadError;
-
 use super::{base_with, gating, set_experts, small_count};
 use crate::{
     arch::{ArchConfig, FeedForwardConfig, Gating, Mixer, QkNorm},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// LFM 2 and 2.5. Layers without key heads convolve.
-pub(super) fn lfm2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn lfm2(source: &Source) -> Result<ArchConfig> {
     let taps = small_count(source, "shortconv.l_cache", 2..=MOST_TAPS)?;
     let width = source.count("embedding_length")?;
     let mut arch = base_with(

@@ -1,22 +1,20 @@
 //! Llama, what is stored under that name (Mistral, Mixtral, TinyLlama, SmolLM 2 and many more), and
 //! families that differ in nothing but their name.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_plain};
 use crate::{
     arch::{Activation, ArchConfig, Temperature},
     rope::RopeStyle,
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Llama 1 to 3, InternLM 2, dense ERNIE 4.5; experts make it Mixtral.
-pub(super) fn llama(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn llama(source: &Source) -> Result<ArchConfig> {
     base(source, RopeStyle::Interleaved)
 }
 
 /// Ministral 3: queries are sharpened with the distance from the start.
-pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn mistral3(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::Interleaved)?;
     let keys = ["attention.temperature_scale", "rope.scaling_beta"];
     if let Some(scale) = source.first_positive(&keys)? {
@@ -37,14 +35,14 @@ pub(super) fn mistral3(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Seed OSS: the norm before the feed-forward part has another name. Its biases are found in the file.
-pub(super) fn seed_oss(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn seed_oss(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.feed_forward_norm = "post_attention_norm";
     Ok(arch)
 }
 
 /// AFM of Arcee: networks have no gate.
-pub(super) fn arcee(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn arcee(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::Interleaved)?;
     set_plain(&mut arch);
     arch.activation = Activation::ReluSquared;

@@ -1,18 +1,16 @@
 //! Llama 4: attention in chunks but for every fourth layer, which does not encode positions, and experts that
 //! read their input times their weight.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, dense, rope, small_count};
 use crate::{
     arch::{ArchConfig, FeedForwardConfig, Gating, QkNorm, SharedExpert, Temperature},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// Llama 4 Scout and Maverick, their language part. The latter, with 128 experts, does not norm queries and
 /// keys, which files of the public library say. Few say what chunks are, and none what temperatures are.
-pub(super) fn llama4(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn llama4(source: &Source) -> Result<ArchConfig> {
     let style = RopeStyle::Interleaved;
     let mut arch = base(source, style)?;
     let n_experts = source.optional_count("expert_count")?;
@@ -54,7 +52,7 @@ pub(super) fn llama4(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Every so many layers have experts.
-fn set_networks(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_networks(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     let n_layers = arch.layers.len();
     let step = small_count(source, "interleave_moe_layer_step", 1..=n_layers)?;
     let networks = dense(source, n_layers)?;

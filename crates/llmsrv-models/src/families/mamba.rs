@@ -1,23 +1,21 @@
 //! Mamba 2: selective scans and nothing else (<https://arxiv.org/abs/2405.21060>); and what the scans of
 //! other families have in common with its.
 
-use llmsrv_engine::LoadError;
-
 use super::{base_with, small_count};
 use crate::{
     arch::{ArchConfig, Mixer, ScanConfig},
     rope::RopeStyle,
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Mamba 2. Its layers have one part.
-pub(super) fn mamba2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn mamba2(source: &Source) -> Result<ArchConfig> {
     let scan = scan(source)?;
     base_with(source, RopeStyle::HalfSplit, &|_, _| Mixer::Scan(scan))
 }
 
 /// Reads the sizes of selective scans.
-pub(super) fn scan(source: &Source) -> Result<ScanConfig, LoadError> {
+pub(super) fn scan(source: &Source) -> Result<ScanConfig> {
     let n_heads = small_count(source, "ssm.time_step_rank", 1..=MOST_HEADS)?;
     let width = source.count("ssm.inner_size")?;
     if !width.is_multiple_of(n_heads) || width / n_heads > LARGEST_HEAD {

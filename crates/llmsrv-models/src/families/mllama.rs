@@ -1,18 +1,16 @@
 //! Llama 3.2 Vision (<https://arxiv.org/abs/2407.21783>) without its eyes: Llama with layers in between that do
 //! nothing but look at an image.
 
-use llmsrv_engine::LoadError;
-
 use super::{base_with, n_layers};
 use crate::{
     arch::{ArchConfig, FeedForwardConfig, Mixer},
     rope::RopeStyle,
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Llama 3.2 Vision, text only: where no image is given, the published model leaves out the layers that look at
 /// one.
-pub(super) fn mllama(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn mllama(source: &Source) -> Result<ArchConfig> {
     let n_layers = n_layers(source)?;
     let key = "attention.cross_attention_layers";
     let mut looks = vec![false; n_layers];

@@ -47,11 +47,11 @@ use crate::{
     },
     encoder,
     rope::{RopeStyle, rope},
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Fills the hyperparameters from the metadata of a file.
-type Family = fn(&Source) -> Result<ArchConfig, LoadError>;
+type Family = fn(&Source) -> Result<ArchConfig>;
 
 /// `general.architecture` and the function that reads it.
 const FAMILIES: [(&str, Family); 67] = [
@@ -171,7 +171,7 @@ pub fn refusal(architecture: &str) -> Option<String> {
 }
 
 /// Reads the hyperparameters of a file of `architecture`.
-pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, LoadError> {
+pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig> {
     let mut families = FAMILIES.iter().chain(&BIDIRECTIONAL);
     let Some((_, family)) = families.find(|(name, _)| *name == architecture) else {
         if let Some(refusal) = refusal(architecture) {
@@ -187,7 +187,7 @@ pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig, Lo
 }
 
 /// Reads what all families share and leaves the rest as in Llama.
-fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig, LoadError> {
+fn base(source: &Source, style: RopeStyle) -> Result<ArchConfig> {
     base_with(source, style, &|_, _| Mixer::Attention)
 }
 
@@ -197,7 +197,7 @@ fn base_with(
     source: &Source,
     style: RopeStyle,
     mixer: &dyn Fn(usize, usize) -> Mixer,
-) -> Result<ArchConfig, LoadError> {
+) -> Result<ArchConfig> {
     let n_layers = n_layers(source)?;
     let width = source.count("embedding_length")?;
     let listed = source.counts_or_none("attention.head_count", n_layers)?;
@@ -315,7 +315,7 @@ fn base_with(
 }
 
 /// Reads the number of layers.
-fn n_layers(source: &Source) -> Result<usize, LoadError> {
+fn n_layers(source: &Source) -> Result<usize> {
     source.count("block_count")?;
     let (n_layers, _) = source.n_layers()?;
     // Each layer has tensors of its own, so a larger count is a lie that would cost memory.
@@ -333,7 +333,7 @@ fn head_dim(
     source: &Source,
     [of_keys, of_values]: [&str; 2],
     default: Option<usize>,
-) -> Result<Option<usize>, LoadError> {
+) -> Result<Option<usize>> {
     let head_dim = source.optional_count(of_keys)?.or(default);
     if let Some(head_dim) = head_dim.filter(|head_dim| *head_dim > LARGEST_HEAD) {
         let key = source.full(of_keys);
@@ -348,11 +348,7 @@ fn head_dim(
 }
 
 /// Reads a required number of things of which there are few.
-fn small_count(
-    source: &Source,
-    key: &str,
-    bounds: RangeInclusive<usize>,
-) -> Result<usize, LoadError> {
+fn small_count(source: &Source, key: &str, bounds: RangeInclusive<usize>) -> Result<usize> {
     let count = source.count(key)?;
     if bounds.contains(&count) {
         return Ok(count);
@@ -363,7 +359,7 @@ fn small_count(
 
 /// Reads the feed-forward parts of all layers: experts if the file has some, but for the first layers, else
 /// one network each.
-fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
+fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>> {
     let Some(experts) = experts(source)? else {
         return dense(source, n_layers);
     };
@@ -382,13 +378,13 @@ fn feed_forward(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfi
 }
 
 /// Reads how many layers come before those with experts.
-fn leading_dense(source: &Source) -> Result<usize, LoadError> {
+fn leading_dense(source: &Source) -> Result<usize> {
     let n_dense = source.optional_count("leading_dense_block_count")?;
     Ok(n_dense.unwrap_or(0))
 }
 
 /// Reads one network for each layer, where that has hidden elements.
-fn dense(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, LoadError> {
+fn dense(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>> {
     if !source.has_key("feed_forward_length") {
         let key = source.full("feed_forward_length");
         return Err(invalid(format!("{key} is missing")));
@@ -406,7 +402,7 @@ fn dense(source: &Source, n_layers: usize) -> Result<Vec<FeedForwardConfig>, Loa
 }
 
 /// Reads what the experts of a model have in common, if it has some.
-fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
+fn experts(source: &Source) -> Result<Option<ExpertsConfig>> {
     let Some(n_experts) = source.optional_count("expert_count")? else {
         return Ok(None);
     };
@@ -443,7 +439,7 @@ fn experts(source: &Source) -> Result<Option<ExpertsConfig>, LoadError> {
 }
 
 /// Reads how the scores of experts become probabilities; `default` where the file does not say.
-fn gating(source: &Source, default: Gating) -> Result<Gating, LoadError> {
+fn gating(source: &Source, default: Gating) -> Result<Gating> {
     let key = "expert_gating_func";
     match source.optional_count(key)? {
         None => Ok(default),
@@ -459,7 +455,7 @@ fn gating(source: &Source, default: Gating) -> Result<Gating, LoadError> {
 
 /// Reads whether the weights of the experts of a row are made to sum to one; `default` where the file does
 /// not say.
-fn sums_to_one(source: &Source, default: bool) -> Result<bool, LoadError> {
+fn sums_to_one(source: &Source, default: bool) -> Result<bool> {
     let of_chosen = source.optional_count("expert_gating_func")? == Some(3);
     Ok(of_chosen || source.flag("expert_weights_norm").unwrap_or(default))
 }
@@ -471,7 +467,7 @@ fn set_gating(
     source: &Source,
     default: Gating,
     normalize: bool,
-) -> Result<(), LoadError> {
+) -> Result<()> {
     let gating = gating(source, default)?;
     let normalize = sums_to_one(source, normalize)?;
     set_experts(arch, |experts| {
@@ -482,11 +478,7 @@ fn set_gating(
 }
 
 /// Reads the groups of experts that a row chooses from before it chooses experts, if there are some.
-fn groups(
-    source: &Source,
-    n_experts: usize,
-    n_used: usize,
-) -> Result<Option<ExpertGroups>, LoadError> {
+fn groups(source: &Source, n_experts: usize, n_used: usize) -> Result<Option<ExpertGroups>> {
     let key = "expert_group_count";
     let Some(n) = source.optional_count(key)?.filter(|n| *n > 1) else {
         return Ok(None);
@@ -512,7 +504,7 @@ fn groups(
 }
 
 /// Gives all layers with experts a network that every row takes, as wide as some of them together.
-fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     if let Some(n) = source.optional_count("expert_shared_count")? {
         set_experts(arch, |experts| {
             experts.shared = Some(SharedExpert {
@@ -525,7 +517,7 @@ fn set_shared(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
 }
 
 /// Lets tokens see those after them, too. A window of the file reaches half as far to either side.
-fn see_both_sides(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+fn see_both_sides(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     if source.flag("attention.causal") == Some(true) {
         let message = "an encoder whose tokens see only what was before them".to_owned();
         return Err(LoadError::Unsupported(message));
@@ -570,12 +562,7 @@ fn set_experts(arch: &mut ArchConfig, change: impl Fn(&mut ExpertsConfig)) {
 
 /// Gives a sliding window to the layers that the file lists, or else to all but the last of every
 /// `period` layers (the file may name another period).
-fn set_windows(
-    arch: &mut ArchConfig,
-    source: &Source,
-    window: usize,
-    period: usize,
-) -> Result<(), LoadError> {
+fn set_windows(arch: &mut ArchConfig, source: &Source, window: usize, period: usize) -> Result<()> {
     let key = "attention.sliding_window_pattern";
     let listed = source.flags(key);
     if let Some(list) = &listed

@@ -7,11 +7,11 @@ use super::{base, rope, see_both_sides, set_fused, set_windows};
 use crate::{
     arch::{Activation, ArchConfig, NormKind},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// `ModernBERT` and its descendants. The first layer reads the embeddings, which are normed already.
-pub(super) fn modern_bert(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn modern_bert(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.norm = NormKind::Layer;
     arch.norm_eps = source

@@ -1,18 +1,16 @@
 //! Nemotron H, Nemotron Nano 2 and Nemotron 3: layers of one part, which is a selective scan, attention, or a
 //! network or experts (<https://arxiv.org/abs/2504.03624>). Positions are not encoded.
 
-use llmsrv_engine::LoadError;
-
 use super::{base_with, mamba, n_layers, set_experts, set_plain};
 use crate::{
     arch::{Activation, ArchConfig, FeedForwardConfig, Gating, Mixer, SharedExpert},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// All of them. Layers with hidden elements are networks or experts; of the others those without key heads
 /// scan.
-pub(super) fn nemotron_h(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn nemotron_h(source: &Source) -> Result<ArchConfig> {
     let scan = mamba::scan(source)?;
     let hidden = source.counts_or_none("feed_forward_length", n_layers(source)?)?;
     let hidden = hidden.unwrap_or_default();

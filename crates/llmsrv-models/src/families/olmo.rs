@@ -1,17 +1,15 @@
 //! OLMo 2 and 3, OLMoE: queries and keys are normalised over all heads together.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, rope, set_experts, set_windows};
 use crate::{
     arch::{ArchConfig, QkNorm},
     rope::{RopeStyle, Scaling},
-    source::Source,
+    source::{Result, Source},
 };
 
 /// OLMo 2 and 3: norms behind the parts only. OLMo 3 has windows on three of four layers, and
 /// those do not take part in the stretching of the context.
-pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn olmo2(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.pre_norm = false;
     arch.post_norm = true;
@@ -36,7 +34,7 @@ pub(super) fn olmo2(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// OLMoE.
-pub(super) fn olmoe(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn olmoe(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.qk_norm = Some(QkNorm::Row);
     set_experts(&mut arch, |experts| experts.normalize = false);

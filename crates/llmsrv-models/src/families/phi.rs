@@ -1,16 +1,14 @@
 //! Phi 3 and 4: query, key and value in one tensor, gate and up in another, LongRoPE; and its sibling with experts.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_experts, set_fused};
 use crate::{
     arch::{ArchConfig, Gating, NormKind},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// Phi 3, 3.5 and 4. All layers have the same window, if there is one.
-pub(super) fn phi3(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn phi3(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     set_fused(&mut arch);
     let window = source
@@ -24,7 +22,7 @@ pub(super) fn phi3(source: &Source) -> Result<ArchConfig, LoadError> {
 
 /// Phi 3.5 `MoE` and Phi tiny and mini `MoE`: layer norms (whose epsilon files call that of a root mean square),
 /// and experts that are picked one after the other.
-pub(super) fn phimoe(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn phimoe(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.norm = NormKind::Layer;
     set_experts(&mut arch, |experts| experts.gating = Gating::SparseMixer);

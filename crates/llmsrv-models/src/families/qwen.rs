@@ -3,37 +3,35 @@
 //! The rotation of models that see has an angle for time, height and width (M-RoPE,
 //! <https://arxiv.org/abs/2409.12191>); for text the three are equal, which makes it the plain one.
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_experts};
 use crate::{
     arch::{ArchConfig, QkNorm, SharedExpert},
     rope::RopeStyle,
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Qwen 2 and 2.5. Their biases are found in the file.
-pub(super) fn qwen2(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen2(source: &Source) -> Result<ArchConfig> {
     base(source, RopeStyle::HalfSplit)
 }
 
 /// Qwen 2 and 2.5 VL. Of the pairs of a head the first ones turn by time, those behind by height, the
 /// last by width.
-pub(super) fn qwen2vl(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen2vl(source: &Source) -> Result<ArchConfig> {
     let mut arch = qwen2(source)?;
     set_axes_behind(&mut arch, source)?;
     Ok(arch)
 }
 
 /// As [`set_axes`], where the pairs of a coordinate are behind those of the one before.
-pub(super) fn set_axes_behind(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+pub(super) fn set_axes_behind(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     set_axes(arch, source, None, |pair, [time, height, _]| {
         usize::from(pair >= time) + usize::from(pair >= time + height)
     })
 }
 
 /// Qwen 3 VL, dense or with experts. What its encoder saw on the way is added behind the first layers.
-pub(super) fn qwen3vl(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen3vl(source: &Source) -> Result<ArchConfig> {
     let mut arch = qwen3(source)?;
     set_turning_axes(&mut arch, source)?;
     let key = "n_deepstack_layers";
@@ -52,7 +50,7 @@ pub(super) fn qwen3vl(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// As [`set_axes`], where the pairs of the three coordinates take turns as long as there are some.
-pub(super) fn set_turning_axes(arch: &mut ArchConfig, source: &Source) -> Result<(), LoadError> {
+pub(super) fn set_turning_axes(arch: &mut ArchConfig, source: &Source) -> Result<()> {
     // The library's Qwen 3 VL leaves them out.
     let n_pairs = arch.ropes.first().map_or(0, |rope| rope.axes.len());
     let usual = (n_pairs == 64).then(|| vec![24, 20, 20]);
@@ -72,7 +70,7 @@ fn set_axes(
     source: &Source,
     usual: Option<Vec<i64>>,
     axis: fn(usize, [usize; 3]) -> usize,
-) -> Result<(), LoadError> {
+) -> Result<()> {
     let key = "rope.dimension_sections";
     let Some(sections) = source.integers(key).or(usual) else {
         return Ok(());
@@ -96,7 +94,7 @@ fn set_axes(
 }
 
 /// Qwen 2 with experts, one of them shared by all rows.
-pub(super) fn qwen2moe(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen2moe(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     let width = match source.optional_count("expert_shared_feed_forward_length")? {
         Some(width) => width,
@@ -110,7 +108,7 @@ pub(super) fn qwen2moe(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Qwen 3, dense or with experts.
-pub(super) fn qwen3(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen3(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.qk_norm = Some(QkNorm::Head);
     Ok(arch)

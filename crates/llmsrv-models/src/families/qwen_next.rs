@@ -1,17 +1,15 @@
 //! Qwen 3 Next, Qwen 3.5 and 3.6: gated delta nets, and attention with a gate in every fourth layer.
 
-use llmsrv_engine::LoadError;
-
 use super::{base_with, qwen::set_turning_axes, set_experts, small_count};
 use crate::{
     arch::{ArchConfig, DeltaNetConfig, Mixer, QkNorm, SharedExpert},
     rope::RopeStyle,
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Qwen 3.5 and 3.6, dense or with experts. Programs that write their files bring the value heads into
 /// an order in which key heads take turns, unless the file says otherwise.
-pub(super) fn qwen35(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen35(source: &Source) -> Result<ArchConfig> {
     let interleaved = source.flag("ssm.v_head_reordered").unwrap_or(true);
     let mut arch = with_delta_nets(source, interleaved)?;
     set_turning_axes(&mut arch, source)?;
@@ -19,11 +17,11 @@ pub(super) fn qwen35(source: &Source) -> Result<ArchConfig, LoadError> {
 }
 
 /// Qwen 3 Next and Qwen 3 Coder Next.
-pub(super) fn qwen3next(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn qwen3next(source: &Source) -> Result<ArchConfig> {
     with_delta_nets(source, false)
 }
 
-fn with_delta_nets(source: &Source, interleaved: bool) -> Result<ArchConfig, LoadError> {
+fn with_delta_nets(source: &Source, interleaved: bool) -> Result<ArchConfig> {
     let net = DeltaNetConfig {
         taps: small_count(source, "ssm.conv_kernel", 2..=MOST_TAPS)?,
         n_key_heads: small_count(source, "ssm.group_count", 1..=MOST_HEADS)?,

@@ -1,18 +1,16 @@
 //! `SmallThinker`: experts that are chosen before attention, so that they can be fetched while it runs
 //! (<https://arxiv.org/abs/2507.20984>).
 
-use llmsrv_engine::LoadError;
-
 use super::{base, set_experts, set_gating};
 use crate::{
     arch::{Activation, ArchConfig, ExpertsInput, Gating},
     rope::RopeStyle,
-    source::Source,
+    source::{Result, Source},
 };
 
 /// `SmallThinker`. Where there is a window, every fourth layer sees everything and encodes no positions, the
 /// first among them.
-pub(super) fn small_thinker(source: &Source) -> Result<ArchConfig, LoadError> {
+pub(super) fn small_thinker(source: &Source) -> Result<ArchConfig> {
     let mut arch = base(source, RopeStyle::HalfSplit)?;
     arch.activation = Activation::Relu;
     set_gating(&mut arch, source, Gating::Softmax, true)?;

@@ -1,20 +1,18 @@
-//! The decoder's operations on candle tensors: CUDA, Metal, or plainly on the CPU.
-//!
-//! On the CPU all weights are unpacked by candle and every operation is the textbook one, which makes
-//! this the second opinion in tests. On a GPU quantised weights stay quantised.
+//! The decoder's operations on candle tensors: weights are unpacked by candle and every operation is the textbook one,
+//! which makes this the second opinion in tests.
 
 use std::{convert::Infallible, ops::Range};
 
-pub(crate) use candle_core::Device;
 use candle_core::{
-    D, DType, Module, Tensor,
-    quantized::{GgmlDType, QMatMul, QStorage, QTensor},
+    D, DType, Device, Tensor,
+    quantized::{GgmlDType, QStorage, QTensor},
 };
 use llmsrv_engine::{BlockId, ModelError, Span, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SHORTEST, SelectiveScan, no_gate,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Ops, Result, SHORTEST, SelectiveScan,
+    no_gate,
 };
 use crate::{
     arch::{Activation, ArchConfig, BLOCK_SIZE, LayerConfig},
@@ -22,9 +20,8 @@ use crate::{
     source::FileMatrix,
 };
 
-/// Candle on one device, with the KV cache of one model.
+/// Candle on the CPU, with the KV cache of one model.
 pub(crate) struct CandleOps {
-    device: Device,
     kv_type: DType,
     /// Elements of the keys of a position in each layer that stores some.
     kv_widths: Vec<usize>,
@@ -38,14 +35,6 @@ pub(crate) struct CandleOps {
 /// A recurrent state: in each layer that of a convolution, and that of a rule; `None` = zeros.
 type State = Vec<[Option<Tensor>; 2]>;
 
-/// A weight matrix on the device.
-pub(crate) enum Matrix {
-    /// f32, transposed: `[inputs, outputs]`.
-    Plain(Tensor),
-    /// As in the file.
-    Quantized(QMatMul),
-}
-
 /// Cosines and sines, `[rows, 1, pairs]`.
 pub(crate) struct Angles {
     style: RopeStyle,
@@ -55,9 +44,8 @@ pub(crate) struct Angles {
 
 impl CandleOps {
     /// Prepares for a model whose keys and values are stored as `kv_type`: f16, bf16 or f32.
-    pub(crate) fn new(device: Device, arch: &ArchConfig, kv_type: TensorType) -> CandleOps {
+    pub(crate) fn new(arch: &ArchConfig, kv_type: TensorType) -> CandleOps {
         CandleOps {
-            device,
             kv_type: match kv_type {
                 TensorType::F16 => DType::F16,
                 TensorType::BF16 => DType::BF16,
@@ -72,9 +60,8 @@ impl CandleOps {
     }
 
     /// Prepares for a model without KV cache.
-    pub(crate) fn without_cache(device: Device) -> CandleOps {
+    pub(crate) fn without_cache() -> CandleOps {
         CandleOps {
-            device,
             kv_type: DType::F32,
             kv_widths: Vec::new(),
             kv: Vec::new(),
@@ -84,12 +71,12 @@ impl CandleOps {
         }
     }
 
-    fn stored(&self, layer: usize) -> Result<&(Tensor, Tensor), ModelError> {
+    fn stored(&self, layer: usize) -> Result<&(Tensor, Tensor)> {
         let stored = self.kv.get(layer);
         stored.ok_or_else(|| ModelError::Compute("no KV block was reserved".into()))
     }
 
-    fn state(&mut self, id: StateId, layer: usize) -> Result<&mut [Option<Tensor>; 2], ModelError> {
+    fn state(&mut self, id: StateId, layer: usize) -> Result<&mut [Option<Tensor>; 2]> {
         let layers = self.states.get_mut(id.0 as usize);
         let state = layers.and_then(|layers| layers.get_mut(layer));
         state.ok_or_else(|| ModelError::Compute("a recurrent state that is not there".into()))
@@ -103,7 +90,7 @@ impl CandleOps {
         shape: (usize, usize, usize),
         plan: &StepPlan,
         step: impl Fn(usize, &Tensor) -> candle_core::Result<(Tensor, Tensor)>,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let mut results = Vec::with_capacity(plan.tokens.len());
         for span in &plan.spans {
             let Some(of_span) = &span.state else {
@@ -111,7 +98,7 @@ impl CandleOps {
             };
             let mut state = match self.state(of_span.slot, layer)?[1].clone() {
                 Some(before) => before,
-                None => Tensor::zeros(shape, DType::F32, &self.device).map_err(failed)?,
+                None => Tensor::zeros(shape, DType::F32, &Device::Cpu).map_err(failed)?,
             };
             for (n_before, row) in span.rows.clone().enumerate() {
                 let (next, result) = step(row, &state).map_err(failed)?;
@@ -125,17 +112,10 @@ impl CandleOps {
             }
             self.state(of_span.slot, layer)?[1] = Some(state);
         }
-        Tensor::stack(&results, 0)
-            .and_then(|all| all.reshape((results.len(), shape.0 * shape.2)))
-            .map_err(failed)
-    }
-
-    fn indices(&self, indices: &[u32]) -> candle_core::Result<Tensor> {
-        Tensor::new(indices, &self.device)
+        computed(|| Tensor::stack(&results, 0)?.reshape((results.len(), shape.0 * shape.2)))
     }
 
     fn attend_span(
-        &self,
         (keys, values): &(Tensor, Tensor),
         (query, sinks): (&Tensor, Option<&Tensor>),
         span: &Span,
@@ -159,7 +139,7 @@ impl CandleOps {
         let end = ends.iter().copied().max().unwrap_or(0) as usize;
         let seen: Vec<u32> = (first..end).map(|p| slot(span, p)).collect();
         let n_seen = seen.len();
-        let seen = self.indices(&seen)?;
+        let seen = indices(&seen)?;
         let gather = |stored: &Tensor| {
             stored
                 .index_select(&seen, 0)?
@@ -198,7 +178,7 @@ impl CandleOps {
                 }
             })
             .collect();
-        let mask = Tensor::from_vec(mask, (1, n, n_seen), &self.device)?;
+        let mask = Tensor::from_vec(mask, (1, n, n_seen), &Device::Cpu)?;
         let scores = scores.reshape((n_heads, n, n_seen))?.broadcast_add(&mask)?;
         let mut max = scores.max_keepdim(D::Minus1)?;
         let sinks = sinks
@@ -223,6 +203,10 @@ impl CandleOps {
     }
 }
 
+fn indices(indices: &[u32]) -> candle_core::Result<Tensor> {
+    Tensor::new(indices, &Device::Cpu)
+}
+
 /// Row of the KV tensors that holds `position` of a sequence.
 fn slot(span: &Span, position: usize) -> u32 {
     let block = span.blocks.get(position / BLOCK_SIZE).map_or(0, |b| b.0);
@@ -230,11 +214,12 @@ fn slot(span: &Span, position: usize) -> u32 {
 }
 
 impl Holder for CandleOps {
-    type Matrix = Matrix;
+    /// Transposed: `[inputs, outputs]`.
+    type Matrix = Tensor;
     type Vector = Tensor;
     type Experts = Infallible;
 
-    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+    fn matrix(&mut self, source: FileMatrix) -> Result<Tensor> {
         let shape = (source.n_rows, source.n_cols);
         let bytes = source.bytes();
         // Candle reads the blocks in place and insists on their alignment.
@@ -242,14 +227,9 @@ impl Holder for CandleOps {
         let plain = if let Some(dtype) =
             block_type(source.dtype()).filter(|_| aligned && source.scale == 1.0)
         {
-            let storage = QStorage::from_data(bytes.into(), &self.device, dtype);
+            let storage = QStorage::from_data(bytes.into(), &Device::Cpu, dtype);
             let packed = storage.and_then(|storage| QTensor::new(storage, shape));
-            let packed = packed.map_err(failed)?;
-            if !self.device.is_cpu() {
-                let matrix = QMatMul::from_qtensor(packed).map_err(failed)?;
-                return Ok(Matrix::Quantized(matrix));
-            }
-            packed.dequantize(&self.device)
+            packed.and_then(|packed| packed.dequantize(&Device::Cpu))
         } else {
             let mut values = vec![0.0; source.n_rows * source.n_cols];
             llmsrv_kernels::dequantize(source.dtype(), bytes, &mut values)
@@ -257,15 +237,14 @@ impl Holder for CandleOps {
             for value in &mut values {
                 *value *= source.scale;
             }
-            Tensor::from_vec(values, shape, &self.device)
+            Tensor::from_vec(values, shape, &Device::Cpu)
         };
-        let transposed = plain.and_then(|matrix| matrix.t());
-        Ok(Matrix::Plain(transposed.map_err(failed)?))
+        plain.and_then(|matrix| matrix.t()).map_err(failed)
     }
 
-    fn vector(&mut self, values: Vec<f32>) -> Result<Tensor, ModelError> {
+    fn vector(&mut self, values: Vec<f32>) -> Result<Tensor> {
         let len = values.len();
-        Tensor::from_vec(values, len, &self.device).map_err(failed)
+        Tensor::from_vec(values, len, &Device::Cpu).map_err(failed)
     }
 }
 
@@ -277,14 +256,14 @@ impl Ops for CandleOps {
         0
     }
 
-    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<()> {
         let n_stored = self
             .kv
             .first()
             .map_or(0, |(keys, _)| keys.dims().first().copied().unwrap_or(0));
         let n_new = (n_blocks * BLOCK_SIZE).saturating_sub(n_stored);
         let grown = self.kv_widths.iter().enumerate().map(|(layer, width)| {
-            let zeros = || Tensor::zeros((n_new, *width), self.kv_type, &self.device);
+            let zeros = || Tensor::zeros((n_new, *width), self.kv_type, &Device::Cpu);
             match self.kv.get(layer) {
                 None => Ok((zeros()?, zeros()?)),
                 Some((keys, values)) => Ok((
@@ -298,7 +277,7 @@ impl Ops for CandleOps {
         Ok(())
     }
 
-    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<()> {
         let (from, to) = (from.0 as usize * BLOCK_SIZE, to.0 as usize * BLOCK_SIZE);
         let copy = |stored: &Tensor| {
             // A copy of its own: a tensor is not written where it is read from.
@@ -317,7 +296,7 @@ impl Ops for CandleOps {
         2 * width * BLOCK_SIZE * self.kv_type.size_in_bytes()
     }
 
-    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+    fn reserve_states(&mut self, n_states: usize) -> Result<()> {
         if n_states > self.states.len() {
             let zeros: State = vec![[const { None }; 2]; self.n_layers];
             self.states.resize(n_states, zeros);
@@ -325,14 +304,14 @@ impl Ops for CandleOps {
         Ok(())
     }
 
-    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+    fn clear_state(&mut self, id: StateId) -> Result<()> {
         for layer in 0..self.n_layers {
             *self.state(id, layer)? = [const { None }; 2];
         }
         Ok(())
     }
 
-    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<()> {
         for layer in 0..self.n_layers {
             // A tensor is never written, so two states may share it.
             let state = self.state(from, layer)?.clone();
@@ -345,43 +324,31 @@ impl Ops for CandleOps {
         self.state_len * size_of::<f32>()
     }
 
-    fn embed(
-        &mut self,
-        table: &FileMatrix,
-        tokens: &[u32],
-        scale: f32,
-    ) -> Result<Tensor, ModelError> {
+    fn embed(&mut self, table: &FileMatrix, tokens: &[u32], scale: f32) -> Result<Tensor> {
         let mut rows = vec![0.0; tokens.len() * table.n_cols];
         for (row, token) in rows.chunks_exact_mut(table.n_cols).zip(tokens) {
             table.read_row(*token as usize, row);
         }
         let shape = (tokens.len(), table.n_cols);
-        let rows = Tensor::from_vec(rows, shape, &self.device);
-        rows.and_then(|rows| rows * f64::from(scale))
-            .map_err(failed)
+        computed(|| Tensor::from_vec(rows, shape, &Device::Cpu)? * f64::from(scale))
     }
 
-    fn scatter_rows(
-        &mut self,
-        x: Tensor,
-        first: usize,
-        values: &[f32],
-    ) -> Result<Tensor, ModelError> {
+    fn scatter_rows(&mut self, x: Tensor, first: usize, values: &[f32]) -> Result<Tensor> {
         let put = || {
             let width = x.dim(1)?;
             let rows = (values.len() / width.max(1), width);
-            x.slice_set(&Tensor::from_slice(values, rows, &self.device)?, 0, first)
+            x.slice_set(&Tensor::from_slice(values, rows, &Device::Cpu)?, 0, first)
         };
         put().map_err(failed)?;
         Ok(x)
     }
 
-    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles> {
         let shape = (places.len(), 1, rope.frequencies.len());
         let of = |function: fn(f64) -> f64| {
             let turns = places.iter().flat_map(|place| rope.angles(place));
             let values = turns.map(|angle| function(angle) as f32 * rope.magnitude);
-            Tensor::from_vec(values.collect(), shape, &self.device).map_err(failed)
+            Tensor::from_vec(values.collect(), shape, &Device::Cpu).map_err(failed)
         };
         Ok(Angles {
             style: rope.style,
@@ -390,16 +357,15 @@ impl Ops for CandleOps {
         })
     }
 
-    fn rms_norm(&mut self, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor, ModelError> {
-        let normed = || {
+    fn rms_norm(&mut self, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
+        computed(|| {
             let stretches = x.reshape(((), weight.elem_count()))?;
             let mean_square = stretches.sqr()?.mean_keepdim(1)?;
             stretches
                 .broadcast_div(&(mean_square + f64::from(eps))?.sqrt()?)?
                 .broadcast_mul(weight)?
                 .reshape(x.shape())
-        };
-        normed().map_err(failed)
+        })
     }
 
     fn grouped_norm(
@@ -408,16 +374,15 @@ impl Ops for CandleOps {
         weight: &Tensor,
         n_groups: usize,
         eps: f32,
-    ) -> Result<Tensor, ModelError> {
-        let normed = || {
+    ) -> Result<Tensor> {
+        computed(|| {
             let groups = x.reshape(((), n_groups, weight.elem_count() / n_groups))?;
             let mean_square = groups.sqr()?.mean_keepdim(2)?;
             groups
                 .broadcast_div(&(mean_square + f64::from(eps))?.sqrt()?)?
                 .reshape(x.shape())?
                 .broadcast_mul(weight)
-        };
-        normed().map_err(failed)
+        })
     }
 
     fn layer_norm(
@@ -426,8 +391,8 @@ impl Ops for CandleOps {
         weight: &Tensor,
         bias: Option<&Tensor>,
         eps: f32,
-    ) -> Result<Tensor, ModelError> {
-        let normed = || {
+    ) -> Result<Tensor> {
+        computed(|| {
             let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
             let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
             let normed = centred
@@ -437,34 +402,18 @@ impl Ops for CandleOps {
                 Some(bias) => normed.broadcast_add(bias),
                 None => Ok(normed),
             }
-        };
-        normed().map_err(failed)
+        })
     }
 
-    fn linear(
-        &mut self,
-        x: &Tensor,
-        matrix: &Matrix,
-        bias: Option<&Tensor>,
-    ) -> Result<Tensor, ModelError> {
-        let product = match matrix {
-            Matrix::Plain(matrix) => x.matmul(matrix),
-            Matrix::Quantized(matrix) => matrix.forward(x),
-        };
-        let sum = product.and_then(|product| match bias {
-            Some(bias) => product.broadcast_add(bias),
-            None => Ok(product),
-        });
-        sum.map_err(failed)
+    fn linear(&mut self, x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        computed(|| match bias {
+            Some(bias) => x.matmul(matrix)?.broadcast_add(bias),
+            None => x.matmul(matrix),
+        })
     }
 
-    fn rotate(
-        &mut self,
-        x: Tensor,
-        angles: &Angles,
-        head_dim: usize,
-    ) -> Result<Tensor, ModelError> {
-        let rotated = || {
+    fn rotate(&mut self, x: Tensor, angles: &Angles, head_dim: usize) -> Result<Tensor> {
+        computed(|| {
             let Angles { style, cos, sin } = angles;
             let n_pairs = cos.dim(2)?;
             let n_rows = x.dim(0)?;
@@ -497,8 +446,7 @@ impl Ops for CandleOps {
                 _ => Tensor::cat(&[turned, heads.narrow(2, 2 * n_pairs, n_rest)?], 2)?,
             };
             all.contiguous()?.reshape(x.shape())
-        };
-        rotated().map_err(failed)
+        })
     }
 
     fn append_kv(
@@ -508,7 +456,7 @@ impl Ops for CandleOps {
         angles: Option<&Angles>,
         value: &Tensor,
         plan: &StepPlan,
-    ) -> Result<(), ModelError> {
+    ) -> Result<()> {
         let key = match angles {
             Some(angles) => self.rotate(key, angles, layer.head_dim)?,
             None => key,
@@ -541,14 +489,14 @@ impl Ops for CandleOps {
         sinks: Option<&Tensor>,
         plan: &StepPlan,
         attention: &Attention,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let stored = self.stored(layer)?;
         let spans = plan.spans.iter();
         let parts = spans.map(|span| {
             let ends = plan.ends.get(span.rows.clone()).unwrap_or_default();
             let ends = (span.start..).zip(ends);
             let ends: Vec<u32> = ends.map(|(at, end)| attention.end(at, *end)).collect();
-            self.attend_span(stored, (query, sinks), span, &ends, attention)
+            CandleOps::attend_span(stored, (query, sinks), span, &ends, attention)
         });
         let parts = parts.collect::<candle_core::Result<Vec<_>>>();
         parts
@@ -563,7 +511,7 @@ impl Ops for CandleOps {
         (kernel, bias): (&Tensor, Option<&Tensor>),
         silu: bool,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let width = x.dim(1).map_err(failed)?;
         let taps = kernel.elem_count() / width.max(1);
         let mut parts = Vec::with_capacity(plan.spans.len());
@@ -573,16 +521,15 @@ impl Ops for CandleOps {
             .filter_map(|span| Some((span, span.state.as_ref()?)))
         {
             let before = self.state(state.slot, layer)?[0].clone();
-            let device = &self.device;
             let convolved = || {
                 let before = match before {
                     Some(before) => before,
-                    None => Tensor::zeros((taps - 1, width), DType::F32, device)?,
+                    None => Tensor::zeros((taps - 1, width), DType::F32, &Device::Cpu)?,
                 };
                 let n = span.rows.len();
                 let all = Tensor::cat(&[before, x.narrow(0, span.rows.start, n)?], 0)?;
                 let kernel = kernel.reshape((taps, width))?;
-                let mut sum = Tensor::zeros((n, width), DType::F32, device)?;
+                let mut sum = Tensor::zeros((n, width), DType::F32, &Device::Cpu)?;
                 for tap in 0..taps {
                     let part = all.narrow(0, tap, n)?;
                     sum = (sum + part.broadcast_mul(&kernel.narrow(0, tap, 1)?)?)?;
@@ -611,7 +558,7 @@ impl Ops for CandleOps {
         (alpha, beta): (&Tensor, &Tensor),
         rule: &DeltaRule<'_, CandleOps>,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let rows = delta_inputs(x, alpha, beta, rule).map_err(failed)?;
         let (n_heads, dim) = (rule.net.n_value_heads, rule.net.head_dim);
         let shape = (n_heads, dim, dim);
@@ -627,7 +574,7 @@ impl Ops for CandleOps {
         steps: &Tensor,
         scan: &SelectiveScan<'_, CandleOps>,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let rows = scan_inputs(x, steps, scan).map_err(failed)?;
         let config = scan.config;
         let shape = (config.n_heads, config.state_dim, config.head_dim);
@@ -643,7 +590,7 @@ impl Ops for CandleOps {
         value: &Tensor,
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let (n_heads, n_kv_heads, dim) =
             (attention.n_heads, attention.n_kv_heads, attention.head_dim);
         let group = n_heads / n_kv_heads;
@@ -684,7 +631,7 @@ impl Ops for CandleOps {
                             far if far > reach => f32::NEG_INFINITY,
                             _ => 0.0,
                         });
-                        let mask = Tensor::from_vec(mask.collect(), shape, &self.device)?;
+                        let mask = Tensor::from_vec(mask.collect(), shape, &Device::Cpu)?;
                         scores = scores.broadcast_add(&mask.unsqueeze(0)?)?;
                     }
                     if let Some(slopes) = attention.slopes {
@@ -693,7 +640,7 @@ impl Ops for CandleOps {
                             all.iter().map(move |distance| -slope * *distance as f32)
                         });
                         let shape = (n_heads, shape.0, shape.1);
-                        scores = (scores + Tensor::from_vec(bias.collect(), shape, &self.device)?)?;
+                        scores = (scores + Tensor::from_vec(bias.collect(), shape, &Device::Cpu)?)?;
                     }
                     let exp = scores
                         .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
@@ -713,7 +660,7 @@ impl Ops for CandleOps {
         Tensor::cat(&parts, 0).map_err(failed)
     }
 
-    fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
+    fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor> {
         match activation {
             Activation::Gelu => x.gelu(),
             Activation::ExactGelu => x.gelu_erf(),
@@ -728,53 +675,41 @@ impl Ops for CandleOps {
         .map_err(failed)
     }
 
-    fn clamp(&mut self, x: Tensor, [least, most]: [f32; 2]) -> Result<Tensor, ModelError> {
+    fn clamp(&mut self, x: Tensor, [least, most]: [f32; 2]) -> Result<Tensor> {
         x.clamp(least, most).map_err(failed)
     }
 
-    fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
+    fn tanh(&mut self, x: Tensor) -> Result<Tensor> {
         x.tanh().map_err(failed)
     }
 
-    fn gated(
-        &mut self,
-        gate: Tensor,
-        up: &Tensor,
-        activation: Activation,
-    ) -> Result<Tensor, ModelError> {
-        let active = match activation {
-            Activation::Silu => gate.silu().and_then(|active| active * up),
-            Activation::Gelu => gate.gelu().and_then(|active| active * up),
-            Activation::ExactGelu => gate.gelu_erf().and_then(|active| active * up),
-            Activation::QuickGelu => quick_gelu(&gate).and_then(|active| active * up),
+    fn gated(&mut self, gate: Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
+        computed(|| match activation {
+            Activation::Silu => gate.silu()? * up,
+            Activation::Gelu => gate.gelu()? * up,
+            Activation::ExactGelu => gate.gelu_erf()? * up,
+            Activation::QuickGelu => quick_gelu(&gate)? * up,
             Activation::ClampedSwiglu => clamped_swiglu(&gate, up),
-            Activation::Relu => gate.relu().and_then(|x| x.mul(up)),
-            Activation::ReluSquared => gate.relu().and_then(|x| x.sqr()?.mul(up)),
-            Activation::Sigmoid => sigmoid(&gate).and_then(|open| open * up),
+            Activation::Relu => gate.relu()? * up,
+            Activation::ReluSquared => gate.relu()?.sqr()? * up,
+            Activation::Sigmoid => sigmoid(&gate)? * up,
             Activation::Identity => gate * up,
-        };
-        active.map_err(failed)
+        })
     }
 
-    fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor, ModelError> {
-        let scaled = y * f64::from(scale);
-        scaled.and_then(|scaled| x + scaled).map_err(failed)
+    fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor> {
+        computed(|| x + (y * f64::from(scale))?)
     }
 
-    fn scale_rows(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor, ModelError> {
-        let factors = Tensor::new(factors, &self.device).and_then(|list| list.unsqueeze(1));
-        factors
-            .and_then(|factors| x.broadcast_mul(&factors))
-            .map_err(failed)
+    fn scale_rows(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor> {
+        computed(|| x.broadcast_mul(&Tensor::new(factors, &Device::Cpu)?.unsqueeze(1)?))
     }
 
-    fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
-        sigmoid(gate)
-            .and_then(|open| x.broadcast_mul(&open))
-            .map_err(failed)
+    fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor> {
+        computed(|| x.broadcast_mul(&sigmoid(gate)?))
     }
 
-    fn scale_columns(&mut self, x: &Tensor, factors: &Tensor) -> Result<Tensor, ModelError> {
+    fn scale_columns(&mut self, x: &Tensor, factors: &Tensor) -> Result<Tensor> {
         x.broadcast_mul(factors).map_err(failed)
     }
 
@@ -783,86 +718,70 @@ impl Ops for CandleOps {
         parts: &[&Tensor],
         factors: &Tensor,
         first: usize,
-    ) -> Result<Tensor, ModelError> {
-        let sum = || {
+    ) -> Result<Tensor> {
+        computed(|| {
             let factors = factors.narrow(1, first, parts.len())?;
             let factors = factors.contiguous()?.unsqueeze(1)?;
             // [n, 1, parts] with [n, parts, w]
             let parts = Tensor::stack(parts, 1)?;
             factors.matmul(&parts)?.squeeze(1)
-        };
-        sum().map_err(failed)
+        })
     }
 
-    fn stream_factors(&mut self, scores: &Tensor, weights: &Tensor) -> Result<Tensor, ModelError> {
-        let factors = || {
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Tensor) -> Result<Tensor> {
+        computed(|| {
             let n_scores = scores.dim(1)?;
             let weights = weights.reshape(((), n_scores + 1))?;
             let coefficients = weights.narrow(1, 0, n_scores)?.t()?.contiguous()?;
             let added = weights.narrow(1, n_scores, 1)?.t()?;
             let products = scores.tanh()?.matmul(&coefficients)?;
             products.broadcast_add(&added)
-        };
-        factors().map_err(failed)
+        })
     }
 
-    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
-        let ratios = || {
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor> {
+        computed(|| {
             let length = |x: &Tensor| x.sqr()?.sum_keepdim(D::Minus1)?.sqrt();
             length(like)? / length(x)?.maximum(SHORTEST)?
-        };
-        ratios().map_err(failed)
+        })
     }
 
-    fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
-        let peaks = || {
+    fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor> {
+        computed(|| {
             let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
             let n = (centred.dim(D::Minus1)? as f64 - 1.0).max(1.0);
             let variance = (centred.sqr()?.sum_keepdim(D::Minus1)? / n)?;
             let floor = (variance.sqrt()? * f64::from(deviations))?;
             centred.broadcast_sub(&floor)?.relu()
-        };
-        peaks().map_err(failed)
+        })
     }
 
-    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor> {
         let shape = (values.len() / width.max(1), width);
-        Tensor::from_slice(values, shape, &self.device).map_err(failed)
+        Tensor::from_slice(values, shape, &Device::Cpu).map_err(failed)
     }
 
-    fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
+    fn zeros(&mut self, like: &Tensor) -> Result<Tensor> {
         like.zeros_like().map_err(failed)
     }
 
-    fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
-        let columns = x.narrow(1, first, n);
-        columns
-            .and_then(|columns| columns.contiguous())
-            .map_err(failed)
+    fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
+        computed(|| x.narrow(1, first, n)?.contiguous())
     }
 
-    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
+    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor> {
         Tensor::cat(parts, 1).map_err(failed)
     }
 
-    fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
-        let rows = self.indices(rows);
-        rows.and_then(|rows| x.index_select(&rows, 0))
-            .map_err(failed)
+    fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {
+        computed(|| x.index_select(&indices(rows)?, 0))
     }
 
-    fn add_to_rows(&mut self, x: Tensor, rows: &[u32], y: &Tensor) -> Result<Tensor, ModelError> {
-        let rows = self.indices(rows);
-        rows.and_then(|rows| x.index_add(&rows, y, 0))
-            .map_err(failed)
+    fn add_to_rows(&mut self, x: Tensor, rows: &[u32], y: &Tensor) -> Result<Tensor> {
+        computed(|| x.index_add(&indices(rows)?, y, 0))
     }
 
-    fn mixture(
-        &mut self,
-        _x: &Tensor,
-        _scores: &Tensor,
-        experts: &Infallible,
-    ) -> Result<Tensor, ModelError> {
+    fn mixture(&mut self, _x: &Tensor, _scores: &Tensor, experts: &Infallible) -> Result<Tensor> {
         match *experts {}
     }
 
@@ -870,7 +789,7 @@ impl Ops for CandleOps {
         x.dims().first().copied().unwrap_or(0)
     }
 
-    fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<(), ModelError> {
+    fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<()> {
         let values = x.flatten_all().and_then(|x| x.to_vec1::<f32>());
         let values = values.map_err(failed)?;
         if values.len() != out.len() {
@@ -1020,7 +939,7 @@ fn clamped_swiglu(gate: &Tensor, up: &Tensor) -> candle_core::Result<Tensor> {
     (gate * open)? * (up.clamp(-7.0, 7.0)? + 1.0)?
 }
 
-/// The types that candle multiplies without unpacking.
+/// The types that candle unpacks.
 fn block_type(dtype: TensorType) -> Option<GgmlDType> {
     Some(match dtype {
         TensorType::Q4_0 => GgmlDType::Q4_0,
@@ -1039,6 +958,11 @@ fn block_type(dtype: TensorType) -> Option<GgmlDType> {
 
 /// Queries whose scores are there together.
 const ROWS_AT_ONCE: usize = 256;
+
+/// Does what may fail as candle says it.
+fn computed<T>(work: impl FnOnce() -> candle_core::Result<T>) -> Result<T> {
+    work().map_err(failed)
+}
 
 fn failed(error: candle_core::Error) -> ModelError {
     ModelError::Compute(error.to_string())

@@ -1,7 +1,7 @@
 //! The decoder's operations on the CPU: kernels over reused buffers, weights packed for them or, where
 //! arithmetic is to be exact, in the mapped file.
 
-use std::{convert::Infallible, ops::Range, sync::Arc};
+use std::{convert::Infallible, mem, ops::Range, ptr, sync::Arc};
 
 use llmsrv_engine::{ActivationPrecision, BlockId, ModelError, StateId, StepPlan};
 use llmsrv_gguf::TensorType;
@@ -9,11 +9,11 @@ use llmsrv_kernels::{
     self as kernels, ActivationFormat, Activations, Arena, Gate, Gemm, Instructions, Packed,
     PagedKv, Pool, Queries, Query, Residual, RopeStyle, Rotation, Slot, Weight,
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, SHORTEST,
-    SelectiveScan,
+    Attention, BidirectionalAttention, DeltaRule, Holder, Input, LinearRef, Ops, Product, Result,
+    SHORTEST, SelectiveScan,
     buffers::{Buffer, Buffers},
     no_gate,
     states::States,
@@ -39,6 +39,8 @@ pub(crate) struct CpuOps {
     extra_weight_bytes: u64,
     /// Activations as packed weights want them, one for each kind; kept for their memory.
     inputs: [Activations; 4],
+    /// The same of grouped products of few rows, each with its own.
+    grouped_inputs: Vec<Activations>,
     /// Keys and values of rows that are attended to and not kept; kept for its memory.
     passing: Option<Passing>,
     /// What all layers of a step have in common.
@@ -96,7 +98,7 @@ impl CpuOps {
         states: Vec<Range<usize>>,
         n_threads: usize,
         activation_precision: ActivationPrecision,
-    ) -> Result<CpuOps, ModelError> {
+    ) -> Result<CpuOps> {
         let kv = PagedKv::new(kv_shapes, kv_type).map_err(failed)?;
         Ok(CpuOps::with_cache(
             (kv, States::new(states)),
@@ -109,7 +111,7 @@ impl CpuOps {
     pub(crate) fn without_cache(
         n_threads: usize,
         activation_precision: ActivationPrecision,
-    ) -> Result<CpuOps, ModelError> {
+    ) -> Result<CpuOps> {
         let kv = PagedKv::new(&[], TensorType::F32).map_err(failed)?;
         Ok(CpuOps::with_cache(
             (kv, States::new(Vec::new())),
@@ -121,10 +123,7 @@ impl CpuOps {
     /// Prepares for an encoder of images. Unless all is to be exact, or `fine`, numbers with a floating point
     /// meet in BF16, in which most published encoders are trained: activations, weights of F16, keys and values.
     /// Weights of whole numbers meet activations of 16 bits, or of 8 if it is to be fast.
-    pub(crate) fn for_images(
-        n_threads: usize,
-        chosen: ActivationPrecision,
-    ) -> Result<CpuOps, ModelError> {
+    pub(crate) fn for_images(n_threads: usize, chosen: ActivationPrecision) -> Result<CpuOps> {
         let precision = match chosen {
             ActivationPrecision::Auto => ActivationPrecision::Int16,
             chosen => chosen,
@@ -152,6 +151,7 @@ impl CpuOps {
             arena: Arena::default(),
             extra_weight_bytes: 0,
             inputs: Default::default(),
+            grouped_inputs: Vec::new(),
             passing: None,
             step: Step::default(),
             sums: None,
@@ -168,7 +168,7 @@ impl CpuOps {
         &mut self,
         input: Input<'_, CpuOps>,
         matrices: [LinearRef<'a, CpuOps>; N],
-    ) -> Result<[LinearRef<'a, CpuOps>; N], ModelError> {
+    ) -> Result<[LinearRef<'a, CpuOps>; N]> {
         let Some(sums) = self.sums.clone() else {
             return Ok(matrices);
         };
@@ -190,7 +190,7 @@ impl CpuOps {
 
     /// As [`Ops::join`].
     #[expect(clippy::unnecessary_wraps, reason = "as that of the GPU")]
-    pub(crate) fn join_rows(&mut self, parts: &[&Buffer]) -> Result<Buffer, ModelError> {
+    pub(crate) fn join_rows(&mut self, parts: &[&Buffer]) -> Result<Buffer> {
         let width = parts.iter().map(|part| part.width()).sum();
         let n_rows = parts.first().map_or(0, |part| part.n_rows());
         let mut out = self.buffers.take(n_rows, width);
@@ -216,11 +216,7 @@ impl CpuOps {
     }
 
     /// Makes the input of all products with weights of a kind.
-    fn quantize(
-        &mut self,
-        input: Input<'_, CpuOps>,
-        kind: ActivationFormat,
-    ) -> Result<(), ModelError> {
+    fn quantize(&mut self, input: Input<'_, CpuOps>, kind: ActivationFormat) -> Result<()> {
         let residual = self.residual(kind);
         let (made, pool) = (&mut self.inputs[kind as usize], &self.pool);
         let quantized = match input {
@@ -232,7 +228,7 @@ impl CpuOps {
         quantized.map_err(failed)
     }
 
-    fn multiply(&self, products: &mut [Gemm<'_>]) -> Result<(), ModelError> {
+    fn multiply(&self, products: &mut [Gemm<'_>]) -> Result<()> {
         kernels::grouped_gemm(Instructions::best(), products, &self.pool).map_err(failed)
     }
 
@@ -243,7 +239,7 @@ impl CpuOps {
         (weights, bias): (&Packed, Option<&Vec<f32>>),
         ending: &Ending<'_>,
         out: &mut Buffer,
-    ) -> Result<(), ModelError> {
+    ) -> Result<()> {
         self.quantize(input, weights.kind())?;
         let x = &self.inputs[weights.kind() as usize];
         let mut product = Gemm::new(weights, x, out.values_mut());
@@ -288,7 +284,7 @@ impl CpuOps {
         (key, value): (&Buffer, &Buffer),
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(query.n_rows(), query.width());
         let shape = (attention.n_kv_heads, attention.head_dim);
         let kv_type = if self.in_bf16 {
@@ -379,6 +375,38 @@ fn plain(weights: &Matrix) -> Option<&Packed> {
     }
 }
 
+/// Weights whose products need no more than their own kernel, what is added, and a gate that is computed with them.
+type PlainLinear<'a> = (&'a Packed, Option<&'a Vec<f32>>, Option<(&'a Packed, Gate)>);
+
+/// Returns what the kernel computes for a product: itself, or a gate and what it multiplies, one after the other.
+fn of_kernel<'a>(product: &Product<'a, CpuOps>) -> Option<SmallVec<[PlainLinear<'a>; 2]>> {
+    let of_one = |(matrix, bias): LinearRef<'a, CpuOps>| Some((plain(matrix)?, bias, None));
+    let (weights, bias, _) = of_one(product.weights)?;
+    let Some((gate, activation)) = product.gate else {
+        return Some(smallvec![(weights, bias, None)]);
+    };
+    let n_rows = product.x.n_rows();
+    let together = gated_together(n_rows, gate, product.weights, activation);
+    Some(if let Some((gate, weights)) = together {
+        smallvec![(weights, bias, Some(gate))]
+    } else {
+        smallvec![of_one(gate)?, (weights, bias, None)]
+    })
+}
+
+/// Returns a gate and what it multiplies, if one kernel computes both.
+fn gated_together<'a>(
+    n_rows: usize,
+    gate: LinearRef<'a, CpuOps>,
+    up: LinearRef<'a, CpuOps>,
+    activation: Activation,
+) -> Option<((&'a Packed, Gate), &'a Packed)> {
+    let (of_gate, weights, activation) = (plain(gate.0)?, plain(up.0)?, in_epilogue(activation)?);
+    // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
+    let pays = n_rows > FEW_ROWS && gate.1.is_none() && of_gate.can_gate(weights);
+    pays.then_some(((of_gate, activation), weights))
+}
+
 /// Returns the activation that products compute before they write their results, if they know it.
 fn in_epilogue(activation: Activation) -> Option<Gate> {
     match activation {
@@ -399,7 +427,7 @@ impl Holder for CpuOps {
     type Vector = Vec<f32>;
     type Experts = Infallible;
 
-    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix> {
         let place = self.sums.as_ref().and_then(|sums| sums.place(&source));
         if let Some(idx) = place {
             let sums = self.sums.take();
@@ -425,7 +453,7 @@ impl Holder for CpuOps {
         Ok(Matrix::Packed(packed, source.scale))
     }
 
-    fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>, ModelError> {
+    fn vector(&mut self, values: Vec<f32>) -> Result<Vec<f32>> {
         Ok(values)
     }
 }
@@ -438,12 +466,12 @@ impl Ops for CpuOps {
         self.extra_weight_bytes
     }
 
-    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<()> {
         let reserved = self.kv.reserve(n_blocks);
         reserved.map_err(|_| ModelError::OutOfMemory(n_blocks))
     }
 
-    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<()> {
         self.kv.copy(from.0, to.0).map_err(failed)
     }
 
@@ -451,15 +479,15 @@ impl Ops for CpuOps {
         self.kv.block_bytes()
     }
 
-    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+    fn reserve_states(&mut self, n_states: usize) -> Result<()> {
         self.states.reserve(n_states)
     }
 
-    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+    fn clear_state(&mut self, id: StateId) -> Result<()> {
         self.states.clear(id)
     }
 
-    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<()> {
         self.states.copy(from, to)
     }
 
@@ -467,17 +495,12 @@ impl Ops for CpuOps {
         self.states.bytes()
     }
 
-    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<()> {
         self.step.begin(plan);
         Ok(())
     }
 
-    fn embed(
-        &mut self,
-        table: &FileMatrix,
-        tokens: &[u32],
-        scale: f32,
-    ) -> Result<Buffer, ModelError> {
+    fn embed(&mut self, table: &FileMatrix, tokens: &[u32], scale: f32) -> Result<Buffer> {
         let mut x = self.buffers.take(tokens.len(), table.n_cols);
         for (row, token) in tokens.iter().enumerate() {
             table.read_row(*token as usize, x.row_mut(row));
@@ -488,12 +511,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn scatter_rows(
-        &mut self,
-        mut x: Buffer,
-        first: usize,
-        values: &[f32],
-    ) -> Result<Buffer, ModelError> {
+    fn scatter_rows(&mut self, mut x: Buffer, first: usize, values: &[f32]) -> Result<Buffer> {
         let from = first * x.width();
         let rows = x.values_mut().get_mut(from..from + values.len());
         let rows = rows.ok_or_else(|| ModelError::Compute("rows that are not there".into()))?;
@@ -501,7 +519,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles> {
         let n_pairs = rope.frequencies.len();
         let mut cos = self.buffers.take(places.len(), n_pairs);
         let mut sin = self.buffers.take(places.len(), n_pairs);
@@ -519,7 +537,7 @@ impl Ops for CpuOps {
         })
     }
 
-    fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer, ModelError> {
+    fn rms_norm(&mut self, x: &Buffer, weight: &Vec<f32>, eps: f32) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let x = x.values();
         self.in_rows(&mut out, |at, out| {
@@ -534,7 +552,7 @@ impl Ops for CpuOps {
         weight: &Vec<f32>,
         n_groups: usize,
         eps: f32,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let len = (weight.len() / n_groups.max(1)).max(1);
         let x = x.values();
@@ -554,7 +572,7 @@ impl Ops for CpuOps {
         weight: &Vec<f32>,
         bias: Option<&Vec<f32>>,
         eps: f32,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let bias = bias.map(Vec::as_slice);
         let x = x.values();
@@ -564,12 +582,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn linear(
-        &mut self,
-        x: &Buffer,
-        matrix: &Matrix,
-        bias: Option<&Vec<f32>>,
-    ) -> Result<Buffer, ModelError> {
+    fn linear(&mut self, x: &Buffer, matrix: &Matrix, bias: Option<&Vec<f32>>) -> Result<Buffer> {
         let [y] = self.linears(Input::Rows(x), [(matrix, bias)])?;
         Ok(y)
     }
@@ -578,7 +591,7 @@ impl Ops for CpuOps {
         &mut self,
         input: Input<'_, CpuOps>,
         matrices: [LinearRef<'_, CpuOps>; N],
-    ) -> Result<[Buffer; N], ModelError> {
+    ) -> Result<[Buffer; N]> {
         let matrices = self.observed(input, matrices)?;
         let is_file = |(matrix, _): &LinearRef<'_, CpuOps>| matches!(matrix, Matrix::File(_));
         let normed = if matrices.iter().any(is_file) {
@@ -652,7 +665,7 @@ impl Ops for CpuOps {
         input: Input<'_, CpuOps>,
         (matrix, bias): LinearRef<'_, CpuOps>,
         scale: f32,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let Some(weights) = plain(matrix) else {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.add(x, &y, scale);
@@ -666,7 +679,7 @@ impl Ops for CpuOps {
         input: Input<'_, CpuOps>,
         (matrix, bias): LinearRef<'_, CpuOps>,
         activation: Activation,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let (Some(weights), Some(of_kernel)) = (plain(matrix), in_epilogue(activation)) else {
             let [y] = self.linears(input, [(matrix, bias)])?;
             return self.activate(y, activation);
@@ -683,31 +696,77 @@ impl Ops for CpuOps {
         gate: LinearRef<'_, CpuOps>,
         up: LinearRef<'_, CpuOps>,
         activation: Activation,
-    ) -> Result<Buffer, ModelError> {
-        // For few rows memory is what limits, and one matrix after the other is read faster than both in turn.
-        let together = in_epilogue(activation);
-        let weights = match (plain(gate.0), plain(up.0), gate.1) {
-            (Some(of_gate), Some(weights), None) if input.rows().n_rows() > FEW_ROWS => {
-                of_gate.can_gate(weights).then_some((of_gate, weights))
-            }
-            _ => None,
-        };
-        let (Some((of_gate, weights)), Some(together)) = (weights, together) else {
+    ) -> Result<Buffer> {
+        let n_rows = input.rows().n_rows();
+        let Some((of_gate, weights)) = gated_together(n_rows, gate, up, activation) else {
             let [gate, up] = self.linears(input, [gate, up])?;
             return self.gated(gate, &up, activation);
         };
-        let mut out = self.buffers.take(input.rows().n_rows(), weights.n_rows());
-        let ending = Ending::Gated(of_gate, together);
+        let mut out = self.buffers.take(n_rows, weights.n_rows());
+        let ending = Ending::Gated(of_gate.0, of_gate.1);
         self.fused(input, (weights, up.1), &ending, &mut out)?;
         Ok(out)
     }
 
-    fn rotate(
-        &mut self,
-        mut x: Buffer,
-        angles: &Angles,
-        head_dim: usize,
-    ) -> Result<Buffer, ModelError> {
+    fn grouped_linear(&mut self, products: &[Product<'_, CpuOps>]) -> Result<Vec<Buffer>> {
+        let of_kernel = products.iter().map(of_kernel).collect::<Option<Vec<_>>>();
+        let Some(of_kernel) = of_kernel else {
+            let product = |product| self.product(product);
+            return products.iter().map(product).collect();
+        };
+        // Rows that several matrices read are quantised once.
+        let mut inputs = mem::take(&mut self.grouped_inputs);
+        let mut quantized = Vec::<(&Buffer, ActivationFormat)>::new();
+        let (mut places, mut results) = (Vec::new(), Vec::new());
+        for (product, matrices) in products.iter().zip(&of_kernel) {
+            for (weights, ..) in matrices {
+                let (x, kind) = (product.x, weights.kind());
+                let there = |(rows, of): &(&Buffer, _)| ptr::eq(*rows, x) && *of == kind;
+                let place = quantized.iter().rposition(there).unwrap_or(quantized.len());
+                if place == quantized.len() {
+                    quantized.push((x, kind));
+                    if place == inputs.len() {
+                        inputs.push(Activations::default());
+                    }
+                    let (residual, pool) = (self.residual(kind), &self.pool);
+                    let made = inputs[place].quantize(x.values(), x.width(), kind, residual, pool);
+                    made.map_err(failed)?;
+                }
+                places.push(place);
+                results.push(self.buffers.take(x.n_rows(), weights.n_rows()));
+            }
+        }
+        let matrices = of_kernel.iter().flatten().zip(places);
+        let mut gemms = Vec::with_capacity(results.len());
+        for ((&(weights, bias, gate), place), out) in matrices.zip(&mut results) {
+            let mut gemm = Gemm::new(weights, &inputs[place], out.values_mut());
+            gemm.bias = bias.map_or(&[], Vec::as_slice);
+            gemm.gate = gate;
+            gemms.push(gemm);
+        }
+        self.multiply(&mut gemms)?;
+        drop(gemms);
+        // Each of them would grow to the most rows that it ever had.
+        if quantized.iter().map(|(x, _)| x.n_rows()).sum::<usize>() <= KEPT_ROWS {
+            self.grouped_inputs = inputs;
+        }
+        let mut results = results.into_iter();
+        let missing = || ModelError::Compute("a product is missing".into());
+        let mut made = Vec::with_capacity(products.len());
+        for (product, matrices) in products.iter().zip(&of_kernel) {
+            let first = results.next().ok_or_else(missing)?;
+            made.push(match product.gate {
+                Some((_, activation)) if matrices.len() > 1 => {
+                    let up = results.next().ok_or_else(missing)?;
+                    self.gated(first, &up, activation)?
+                }
+                _ => first,
+            });
+        }
+        Ok(made)
+    }
+
+    fn rotate(&mut self, mut x: Buffer, angles: &Angles, head_dim: usize) -> Result<Buffer> {
         let width = x.width().max(1);
         self.in_rows(&mut x, |at, rows| {
             for (row, x) in (at.start / width..).zip(rows.chunks_exact_mut(width)) {
@@ -725,7 +784,7 @@ impl Ops for CpuOps {
         angles: Option<&Angles>,
         value: &Buffer,
         _plan: &StepPlan,
-    ) -> Result<(), ModelError> {
+    ) -> Result<()> {
         let Some(slot_mapping) = &self.step.slots else {
             return Err(ModelError::Compute("a span has too few blocks".into()));
         };
@@ -754,7 +813,7 @@ impl Ops for CpuOps {
         sinks: Option<&Vec<f32>>,
         plan: &StepPlan,
         attention: &Attention,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(query.n_rows(), query.width());
         let queries = self.step.queries(plan, attention);
         let attention = kernels::Attention {
@@ -781,7 +840,7 @@ impl Ops for CpuOps {
         (kernel, bias): (&Vec<f32>, Option<&Vec<f32>>),
         silu: bool,
         plan: &StepPlan,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let conv = kernels::ShortConv {
             weights: kernel,
@@ -805,7 +864,7 @@ impl Ops for CpuOps {
         (alpha, beta): (&Buffer, &Buffer),
         rule: &DeltaRule<'_, CpuOps>,
         plan: &StepPlan,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let net = rule.net;
         let mut out = self.buffers.take(x.n_rows(), net.value_width());
         let rule = kernels::DeltaRule {
@@ -835,7 +894,7 @@ impl Ops for CpuOps {
         steps: &Buffer,
         scan: &SelectiveScan<'_, CpuOps>,
         plan: &StepPlan,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let config = scan.config;
         let mut out = self.buffers.take(x.n_rows(), config.width());
         let scan = kernels::SelectiveScan {
@@ -864,7 +923,7 @@ impl Ops for CpuOps {
         value: &Buffer,
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         if attention.slopes.is_none() {
             return self.attend_passing(query, (key, value), spans, attention);
         }
@@ -883,7 +942,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn activate(&mut self, mut x: Buffer, activation: Activation) -> Result<Buffer, ModelError> {
+    fn activate(&mut self, mut x: Buffer, activation: Activation) -> Result<Buffer> {
         let function: fn(&mut [f32]) = match activation {
             Activation::Gelu => kernels::gelu,
             Activation::ExactGelu => kernels::exact_gelu,
@@ -903,7 +962,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn clamp(&mut self, mut x: Buffer, [least, most]: [f32; 2]) -> Result<Buffer, ModelError> {
+    fn clamp(&mut self, mut x: Buffer, [least, most]: [f32; 2]) -> Result<Buffer> {
         self.in_rows(&mut x, |_, x| {
             for value in x {
                 // Bounds of a file may be no numbers, which `clamp` would panic at.
@@ -913,19 +972,14 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn tanh(&mut self, mut x: Buffer) -> Result<Buffer, ModelError> {
+    fn tanh(&mut self, mut x: Buffer) -> Result<Buffer> {
         for value in x.values_mut() {
             *value = value.tanh();
         }
         Ok(x)
     }
 
-    fn gated(
-        &mut self,
-        mut gate: Buffer,
-        up: &Buffer,
-        activation: Activation,
-    ) -> Result<Buffer, ModelError> {
+    fn gated(&mut self, mut gate: Buffer, up: &Buffer, activation: Activation) -> Result<Buffer> {
         let up = up.values();
         self.in_rows(&mut gate, |at, gate| match activation {
             Activation::Silu => kernels::silu_mul(gate, &up[at]),
@@ -955,13 +1009,13 @@ impl Ops for CpuOps {
         Ok(gate)
     }
 
-    fn add(&mut self, mut x: Buffer, y: &Buffer, scale: f32) -> Result<Buffer, ModelError> {
+    fn add(&mut self, mut x: Buffer, y: &Buffer, scale: f32) -> Result<Buffer> {
         let y = y.values();
         self.in_rows(&mut x, |at, x| kernels::add_scaled(x, &y[at], scale));
         Ok(x)
     }
 
-    fn scale_rows(&mut self, mut x: Buffer, factors: &[f32]) -> Result<Buffer, ModelError> {
+    fn scale_rows(&mut self, mut x: Buffer, factors: &[f32]) -> Result<Buffer> {
         for (row, factor) in factors.iter().enumerate() {
             for value in x.row_mut(row) {
                 *value *= factor;
@@ -970,7 +1024,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn sigmoid_gate(&mut self, mut x: Buffer, gate: &Buffer) -> Result<Buffer, ModelError> {
+    fn sigmoid_gate(&mut self, mut x: Buffer, gate: &Buffer) -> Result<Buffer> {
         for (row, gate) in gate.values().iter().enumerate() {
             let factor = kernels::sigmoid(*gate);
             for value in x.row_mut(row) {
@@ -980,7 +1034,7 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn scale_columns(&mut self, x: &Buffer, factors: &Vec<f32>) -> Result<Buffer, ModelError> {
+    fn scale_columns(&mut self, x: &Buffer, factors: &Vec<f32>) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), x.width());
         let x = x.values();
         self.in_rows(&mut out, |at, out| {
@@ -997,7 +1051,7 @@ impl Ops for CpuOps {
         parts: &[&Buffer],
         factors: &Buffer,
         first_factor: usize,
-    ) -> Result<Buffer, ModelError> {
+    ) -> Result<Buffer> {
         let (n_rows, width) = parts.first().map_or((0, 0), |x| (x.n_rows(), x.width()));
         let mut out = self.buffers.take(n_rows, width);
         self.in_rows(&mut out, |at, rows| {
@@ -1013,11 +1067,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn stream_factors(
-        &mut self,
-        scores: &Buffer,
-        weights: &Vec<f32>,
-    ) -> Result<Buffer, ModelError> {
+    fn stream_factors(&mut self, scores: &Buffer, weights: &Vec<f32>) -> Result<Buffer> {
         let (n_rows, n_scores) = (scores.n_rows(), scores.width());
         let weights = weights.chunks_exact(n_scores + 1);
         let mut out = self.buffers.take(n_rows, weights.len());
@@ -1031,7 +1081,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn length_ratios(&mut self, x: &Buffer, like: &Buffer) -> Result<Buffer, ModelError> {
+    fn length_ratios(&mut self, x: &Buffer, like: &Buffer) -> Result<Buffer> {
         let length = |row: &[f32]| {
             let squares = row.iter().map(|x| f64::from(*x) * f64::from(*x));
             squares.sum::<f64>().sqrt()
@@ -1044,7 +1094,7 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn peaks(&mut self, mut x: Buffer, deviations: f32) -> Result<Buffer, ModelError> {
+    fn peaks(&mut self, mut x: Buffer, deviations: f32) -> Result<Buffer> {
         let width = x.width().max(1);
         self.in_rows(&mut x, |_, rows| {
             for row in rows.chunks_exact_mut(width) {
@@ -1061,18 +1111,18 @@ impl Ops for CpuOps {
         Ok(x)
     }
 
-    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Buffer, ModelError> {
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Buffer> {
         let x = self.buffers.take(values.len() / width.max(1), width);
         self.scatter_rows(x, 0, values)
     }
 
-    fn zeros(&mut self, like: &Buffer) -> Result<Buffer, ModelError> {
+    fn zeros(&mut self, like: &Buffer) -> Result<Buffer> {
         let mut x = self.buffers.take(like.n_rows(), like.width());
         x.values_mut().fill(0.0);
         Ok(x)
     }
 
-    fn columns(&mut self, x: &Buffer, first: usize, n: usize) -> Result<Buffer, ModelError> {
+    fn columns(&mut self, x: &Buffer, first: usize, n: usize) -> Result<Buffer> {
         let mut out = self.buffers.take(x.n_rows(), n);
         for row in 0..x.n_rows() {
             let from = x.row(row).get(first..first + n);
@@ -1083,11 +1133,11 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn join(&mut self, parts: &[Buffer]) -> Result<Buffer, ModelError> {
+    fn join(&mut self, parts: &[Buffer]) -> Result<Buffer> {
         self.join_rows(&parts.iter().collect::<Vec<_>>())
     }
 
-    fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer, ModelError> {
+    fn gather_rows(&mut self, x: &Buffer, rows: &[u32]) -> Result<Buffer> {
         let mut out = self.buffers.take(rows.len(), x.width());
         for (to, from) in rows.iter().enumerate() {
             out.row_mut(to).copy_from_slice(x.row(*from as usize));
@@ -1095,24 +1145,14 @@ impl Ops for CpuOps {
         Ok(out)
     }
 
-    fn add_to_rows(
-        &mut self,
-        mut x: Buffer,
-        rows: &[u32],
-        y: &Buffer,
-    ) -> Result<Buffer, ModelError> {
+    fn add_to_rows(&mut self, mut x: Buffer, rows: &[u32], y: &Buffer) -> Result<Buffer> {
         for (from, to) in rows.iter().enumerate() {
             kernels::add_scaled(x.row_mut(*to as usize), y.row(from), 1.0);
         }
         Ok(x)
     }
 
-    fn mixture(
-        &mut self,
-        _x: &Buffer,
-        _scores: &Buffer,
-        experts: &Infallible,
-    ) -> Result<Buffer, ModelError> {
+    fn mixture(&mut self, _x: &Buffer, _scores: &Buffer, experts: &Infallible) -> Result<Buffer> {
         match *experts {}
     }
 
@@ -1120,7 +1160,7 @@ impl Ops for CpuOps {
         x.n_rows()
     }
 
-    fn read(&mut self, x: &Buffer, out: &mut [f32]) -> Result<(), ModelError> {
+    fn read(&mut self, x: &Buffer, out: &mut [f32]) -> Result<()> {
         if x.values().len() != out.len() {
             return Err(ModelError::Compute("a result has the wrong size".into()));
         }
@@ -1131,6 +1171,7 @@ impl Ops for CpuOps {
     fn release_memory(&mut self) {
         self.buffers.release();
         self.inputs = Default::default();
+        self.grouped_inputs = Vec::new();
         self.passing = None;
     }
 }
@@ -1143,6 +1184,8 @@ fn multiply(x: &mut [f32], y: &[f32]) {
 
 /// What a thread takes at a time of operations on single elements: some microseconds.
 const CHUNK_ELEMENTS: usize = 1 << 13;
+/// Rows of grouped products whose memory is kept.
+const KEPT_ROWS: usize = 64;
 /// Rows up to which a product takes about as long as reading its weights.
 const FEW_ROWS: usize = 8;
 

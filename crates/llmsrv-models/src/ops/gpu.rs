@@ -5,11 +5,13 @@ mod drivers;
 
 use std::ops::Range;
 
-use llmsrv_engine::{BlockId, GpuOptions, LoadError, ModelError, StateId, StepPlan, UsableGpu};
+use llmsrv_engine::{
+    BlockId, GpuArithmetic, GpuOptions, LoadError, ModelError, StateId, StepPlan, UsableGpu,
+};
 use llmsrv_gguf::TensorType;
 use llmsrv_gpu::{
-    self as gpu, Angles, Cache, Choice, DeviceName, Found, Function, Gpu, Matrix, Pairs, States,
-    Step, StepRow, Stretch, Stretches, Tensor, Vector,
+    self as gpu, Angles, Arithmetic, Cache, Choice, DeviceName, Found, Function, Gpu, Matrix,
+    Pairs, States, Step, StepRow, Stretch, Stretches, Tensor, Vector,
 };
 
 use super::{
@@ -108,12 +110,23 @@ impl GpuOps {
     /// otherwise become senseless text.
     fn check(&mut self, source: &FileMatrix, matrix: &Matrix) -> Result<(), ModelError> {
         let (n_rows, n_cols) = (source.n_rows, source.n_cols);
-        let x: Vec<f32> = (0..2 * n_cols)
-            .map(|i| (i * 37 % 64) as f32 / 32.0 - 1.0)
+        // Whole numbers, of each 32 one of 127: rounded to bytes they stay what they are.
+        let x: Vec<f32> = (0..MOST_CHECKED * n_cols)
+            .map(|i| {
+                if i % n_cols % 32 == 0 {
+                    127.0
+                } else {
+                    (i * 37 % 255) as f32 - 127.0
+                }
+            })
             .collect();
         let mut weights = vec![0.0; n_cols];
-        // One row, and several: two kernels.
-        for n in [1, 2] {
+        // One row, several and, of integers, many: so many kernels.
+        let n_kernels = match self.gpu.arithmetic() {
+            Arithmetic::F32 => 2,
+            Arithmetic::Int8 => 3,
+        };
+        for n in [1, 2, MOST_CHECKED].into_iter().take(n_kernels) {
             let rows = x.get(..n * n_cols).unwrap_or_default();
             let on_device = self.gpu.rows(rows, n_cols).map_err(failed)?;
             let product = self.gpu.linear(&on_device, matrix, None).map_err(failed)?;
@@ -174,8 +187,16 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
             device = gpu.device().name,
             driver = gpu.device().driver,
             free_bytes = gpu.free_bytes(),
+            arithmetic = name_of(gpu.arithmetic()),
             "GPU"
         );
+        if gpu.arithmetic() != choice.arithmetic {
+            tracing::warn!(
+                device = gpu.device().name,
+                "LLMSRV_GPU_ARITHMETIC=int8: the device has no integer dot products \
+                 (VK_KHR_shader_integer_dot_product); it multiplies in f32"
+            );
+        }
         gpus.push(gpu);
     }
     if gpus.is_empty() {
@@ -794,6 +815,14 @@ impl Ops for GpuOps {
     }
 }
 
+/// Returns the name of an arithmetic in the setting.
+fn name_of(arithmetic: Arithmetic) -> &'static str {
+    match arithmetic {
+        Arithmetic::F32 => "exact",
+        Arithmetic::Int8 => "int8",
+    }
+}
+
 /// Returns a function of single elements that needs no second factor.
 fn function_of(activation: Activation) -> Result<Function, ModelError> {
     match activation {
@@ -837,6 +866,10 @@ fn is_wrong(found: f32, sum: f64, size: f64) -> bool {
 pub fn gpu_choice(options: &GpuOptions) -> Choice {
     let list = |names: &Vec<String>| DeviceName::list(names.iter().map(String::as_str));
     Choice {
+        arithmetic: match options.arithmetic {
+            GpuArithmetic::Exact => Arithmetic::F32,
+            GpuArithmetic::Int8 => Arithmetic::Int8,
+        },
         visible: options.visible.as_ref().map(list),
         nvidia: options.nvidia.as_ref().map(list),
         vendor: options.vendor,
@@ -926,6 +959,9 @@ fn no_gpu(error: gpu::Error) -> LoadError {
     };
     LoadError::Gpu(format!("{error}; {cure}, or {ON_THE_CPU}"))
 }
+
+/// Rows that are compared with the host's products.
+const MOST_CHECKED: usize = 17;
 
 /// Positions to a side that a query sees at most, where it does not see all.
 const FARTHEST: usize = 1 << 30;

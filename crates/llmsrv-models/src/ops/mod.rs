@@ -2,7 +2,7 @@
 //!
 //! A tensor is a matrix of f32: one row for each token of the step. Operations that take a tensor
 //! by value reuse its memory for the result. [`cpu`] runs on the kernels of this program, [`gpu`] on those for
-//! GPUs, [`onnx`] on NPUs, [`candle`] on candle's tensors (CUDA, Metal, and as the second opinion in tests).
+//! GPUs, [`onnx`] on NPUs, [`candle`] on candle's tensors (the second opinion in tests).
 
 pub(crate) mod buffers;
 pub(crate) mod candle;
@@ -19,11 +19,14 @@ use llmsrv_engine::{BlockId, GpuShare, ModelError, StateId, StepPlan};
 pub(crate) use llmsrv_kernels::BidirectionalAttention;
 
 use crate::{
-    arch::{Activation, DeltaNetConfig, ExpertsConfig, LayerConfig, ScanConfig},
+    arch::{Activation, ArchConfig, DeltaNetConfig, ExpertsConfig, LayerConfig, ScanConfig},
     parts::Part,
     rope::{Places, Rope},
     source::FileMatrix,
 };
+
+/// What an operation gives. Shapes are checked when a model is loaded, so an error is a failure of the device.
+pub(crate) type Result<T, E = ModelError> = std::result::Result<T, E>;
 
 /// What weights are put into.
 pub(crate) trait Holder: Sized {
@@ -40,16 +43,16 @@ pub(crate) trait Holder: Sized {
     }
 
     /// Takes a weight matrix.
-    fn matrix(&mut self, source: FileMatrix) -> Result<Self::Matrix, ModelError>;
+    fn matrix(&mut self, source: FileMatrix) -> Result<Self::Matrix>;
 
     /// Takes a vector.
-    fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, ModelError>;
+    fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector>;
 
     /// Takes the matrices of experts, each perhaps with a bias. They lie together.
     fn stack(
         &mut self,
         matrices: Vec<(FileMatrix, Option<Vec<f32>>)>,
-    ) -> Result<Vec<Biased<Self>>, ModelError> {
+    ) -> Result<Vec<Biased<Self>>> {
         let made = matrices.into_iter().map(|(matrix, bias)| {
             let matrix = self.matrix(matrix)?;
             let bias = bias.map(|bias| self.vector(bias)).transpose()?;
@@ -59,10 +62,7 @@ pub(crate) trait Holder: Sized {
     }
 
     /// Joins experts, so that rows choose among them on a device; `None` where the host chooses.
-    fn experts(
-        &mut self,
-        experts: &ExpertNetworks<'_, Self>,
-    ) -> Result<Option<Self::Experts>, ModelError> {
+    fn experts(&mut self, experts: &ExpertNetworks<'_, Self>) -> Result<Option<Self::Experts>> {
         let _ = experts;
         Ok(None)
     }
@@ -96,8 +96,6 @@ pub(crate) struct ExpertNetwork<'a, O: Holder> {
 }
 
 /// The operations of a decoder, on one device or on several.
-///
-/// Shapes are checked when a model is loaded, so an error is a failure of the device.
 pub(crate) trait Ops: Holder + Send {
     /// Rows of activations.
     type Tensor;
@@ -118,54 +116,45 @@ pub(crate) trait Ops: Holder + Send {
     }
 
     /// Copies rows to where a part is computed; `None` if they are there.
-    fn copy_to(
-        &mut self,
-        part: Part,
-        x: &Self::Tensor,
-    ) -> Result<Option<Self::Tensor>, ModelError> {
+    fn copy_to(&mut self, part: Part, x: &Self::Tensor) -> Result<Option<Self::Tensor>> {
         let _ = (part, x);
         Ok(None)
     }
 
     /// Prepares for the rows of `plan`: they are what the next operations on the KV cache speak of.
-    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<()> {
         let _ = plan;
         Ok(())
     }
 
     /// Completes a step of which nothing is read.
-    fn end_step(&mut self) -> Result<(), ModelError> {
+    fn end_step(&mut self) -> Result<()> {
         Ok(())
     }
 
     /// Makes room for KV blocks `0..n_blocks` and keeps those that exist.
-    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError>;
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<()>;
 
     /// Copies what is stored in a KV block, in all layers, to another one.
-    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError>;
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<()>;
 
     /// Returns the bytes of one KV block over all layers.
     fn kv_block_bytes(&self) -> usize;
 
     /// Makes room for recurrent states `0..n_states` and keeps those that exist.
-    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError>;
+    fn reserve_states(&mut self, n_states: usize) -> Result<()>;
 
     /// Sets a recurrent state, in all layers, to zeros.
-    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError>;
+    fn clear_state(&mut self, id: StateId) -> Result<()>;
 
     /// Copies a recurrent state, in all layers, to another one.
-    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError>;
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<()>;
 
     /// Returns the bytes of one recurrent state over all layers.
     fn state_bytes(&self) -> usize;
 
     /// Looks up the rows of `table` named by `tokens`, times `scale`.
-    fn embed(
-        &mut self,
-        table: &FileMatrix,
-        tokens: &[u32],
-        scale: f32,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn embed(&mut self, table: &FileMatrix, tokens: &[u32], scale: f32) -> Result<Self::Tensor>;
 
     /// Replaces rows from `first` on by `values`, which are whole rows.
     fn scatter_rows(
@@ -173,10 +162,10 @@ pub(crate) trait Ops: Holder + Send {
         x: Self::Tensor,
         first: usize,
         values: &[f32],
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Computes the angles of `rope` for rows at these places.
-    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Self::Angles, ModelError>;
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Self::Angles>;
 
     /// Divides each stretch of `weight.len()` elements by its root mean square and multiplies it
     /// with `weight`.
@@ -185,14 +174,14 @@ pub(crate) trait Ops: Holder + Send {
         x: &Self::Tensor,
         weight: &Self::Vector,
         eps: f32,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// As [`Ops::rms_norm`], of several tensors at once; one without a weight stays as it is.
     fn rms_norms<const N: usize>(
         &mut self,
         parts: [(Self::Tensor, Option<&Self::Vector>); N],
         eps: f32,
-    ) -> Result<[Self::Tensor; N], ModelError> {
+    ) -> Result<[Self::Tensor; N]> {
         let mut failed = None;
         let normed = parts.map(|(x, weight)| {
             let Some(weight) = weight else { return x };
@@ -213,7 +202,7 @@ pub(crate) trait Ops: Holder + Send {
         eps: f32,
         scale: f32,
         next: Option<&Self::Vector>,
-    ) -> Result<(Self::Tensor, Option<Self::Tensor>), ModelError> {
+    ) -> Result<(Self::Tensor, Option<Self::Tensor>)> {
         let _ = next;
         let y = self.rms_norm(y, weight, eps)?;
         Ok((self.add(x, &y, scale)?, None))
@@ -227,7 +216,7 @@ pub(crate) trait Ops: Holder + Send {
         weight: &Self::Vector,
         n_groups: usize,
         eps: f32,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Moves each row to the mean 0 and the variance 1, multiplies it with `weight` and adds `bias`.
     fn layer_norm(
@@ -236,7 +225,7 @@ pub(crate) trait Ops: Holder + Send {
         weight: &Self::Vector,
         bias: Option<&Self::Vector>,
         eps: f32,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Multiplies the rows of `x` with the rows of `matrix` and adds `bias`.
     fn linear(
@@ -244,14 +233,14 @@ pub(crate) trait Ops: Holder + Send {
         x: &Self::Tensor,
         matrix: &Self::Matrix,
         bias: Option<&Self::Vector>,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// As [`Ops::linear`], with several matrices.
     fn linears<const N: usize>(
         &mut self,
         input: Input<'_, Self>,
         matrices: [LinearRef<'_, Self>; N],
-    ) -> Result<[Self::Tensor; N], ModelError> {
+    ) -> Result<[Self::Tensor; N]> {
         let normed = self.normed(input)?;
         let x = normed.as_ref().unwrap_or(input.rows());
         let products = matrices.map(|(matrix, bias)| self.linear(x, matrix, bias));
@@ -261,7 +250,7 @@ pub(crate) trait Ops: Holder + Send {
     }
 
     /// Computes the norm of an input that has one.
-    fn normed(&mut self, input: Input<'_, Self>) -> Result<Option<Self::Tensor>, ModelError> {
+    fn normed(&mut self, input: Input<'_, Self>) -> Result<Option<Self::Tensor>> {
         match input {
             Input::Rows(_) => Ok(None),
             Input::Normed { x, weight, eps } => self.rms_norm(x, weight, eps).map(Some),
@@ -275,7 +264,7 @@ pub(crate) trait Ops: Holder + Send {
         input: Input<'_, Self>,
         matrix: LinearRef<'_, Self>,
         scale: f32,
-    ) -> Result<Self::Tensor, ModelError> {
+    ) -> Result<Self::Tensor> {
         let [y] = self.linears(input, [matrix])?;
         self.add(x, &y, scale)
     }
@@ -286,7 +275,7 @@ pub(crate) trait Ops: Holder + Send {
         input: Input<'_, Self>,
         matrix: LinearRef<'_, Self>,
         activation: Activation,
-    ) -> Result<Self::Tensor, ModelError> {
+    ) -> Result<Self::Tensor> {
         let [y] = self.linears(input, [matrix])?;
         self.activate(y, activation)
     }
@@ -298,9 +287,26 @@ pub(crate) trait Ops: Holder + Send {
         gate: LinearRef<'_, Self>,
         up: LinearRef<'_, Self>,
         activation: Activation,
-    ) -> Result<Self::Tensor, ModelError> {
+    ) -> Result<Self::Tensor> {
         let [gate, up] = self.linears(input, [gate, up])?;
         self.gated(gate, &up, activation)
+    }
+
+    /// Computes products that do not depend on each other, each of rows of its own.
+    fn grouped_linear(&mut self, products: &[Product<'_, Self>]) -> Result<Vec<Self::Tensor>> {
+        let product = |product: &Product<'_, Self>| self.product(product);
+        products.iter().map(product).collect()
+    }
+
+    /// Computes one of the products of [`Ops::grouped_linear`].
+    fn product(&mut self, product: &Product<'_, Self>) -> Result<Self::Tensor> {
+        let (x, weights) = (product.x, product.weights);
+        match product.gate {
+            None => self.linear(x, weights.0, weights.1),
+            Some((gate, activation)) => {
+                self.gated_linear(Input::Rows(x), gate, weights, activation)
+            }
+        }
     }
 
     /// Rotates every head of `head_dim` elements.
@@ -309,7 +315,7 @@ pub(crate) trait Ops: Holder + Send {
         x: Self::Tensor,
         angles: &Self::Angles,
         head_dim: usize,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Stores keys, rotated, and values of the rows of the step in the blocks of their sequences.
     fn append_kv(
@@ -319,7 +325,7 @@ pub(crate) trait Ops: Holder + Send {
         angles: Option<&Self::Angles>,
         value: &Self::Tensor,
         plan: &StepPlan,
-    ) -> Result<(), ModelError>;
+    ) -> Result<()>;
 
     /// As [`Ops::append_kv`], and rotates the queries of the rows, which it returns.
     fn rotate_and_append(
@@ -329,7 +335,7 @@ pub(crate) trait Ops: Holder + Send {
         (key, value): (Self::Tensor, &Self::Tensor),
         angles: Option<&Self::Angles>,
         plan: &StepPlan,
-    ) -> Result<Self::Tensor, ModelError> {
+    ) -> Result<Self::Tensor> {
         if let Some(angles) = angles {
             query = self.rotate(query, angles, layer.head_dim)?;
         }
@@ -346,7 +352,7 @@ pub(crate) trait Ops: Holder + Send {
         sinks: Option<&Self::Vector>,
         plan: &StepPlan,
         attention: &Attention,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Convolves each element of the rows with those of the rows before them in their sequences: `kernel`
     /// has a row for each of them, the last one is for the row itself, and perhaps a bias. With `silu` the
@@ -358,7 +364,7 @@ pub(crate) trait Ops: Holder + Send {
         kernel: (&Self::Vector, Option<&Self::Vector>),
         silu: bool,
         plan: &StepPlan,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Sends queries, keys and values (one after the other in each row) through the states of a gated
     /// delta net; `alpha` and `beta` have an element for each value head.
@@ -369,7 +375,7 @@ pub(crate) trait Ops: Holder + Send {
         gates: (&Self::Tensor, &Self::Tensor),
         rule: &DeltaRule<'_, Self>,
         plan: &StepPlan,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Sends rows (all heads, what groups write, what they read) through the states of a selective scan;
     /// `steps` has an element for each head.
@@ -380,7 +386,7 @@ pub(crate) trait Ops: Holder + Send {
         steps: &Self::Tensor,
         scan: &SelectiveScan<'_, Self>,
         plan: &StepPlan,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Attends from the queries of each span to all keys of it; nothing is stored. A span is the rows of
     /// `query` and those of `key` and `value`; together they are all rows, in order. With a reach or slopes
@@ -392,20 +398,16 @@ pub(crate) trait Ops: Holder + Send {
         value: &Self::Tensor,
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Computes a function of each element that needs no second factor.
-    fn activate(
-        &mut self,
-        x: Self::Tensor,
-        activation: Activation,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn activate(&mut self, x: Self::Tensor, activation: Activation) -> Result<Self::Tensor>;
 
     /// Brings each element between the two bounds.
-    fn clamp(&mut self, x: Self::Tensor, bounds: [f32; 2]) -> Result<Self::Tensor, ModelError>;
+    fn clamp(&mut self, x: Self::Tensor, bounds: [f32; 2]) -> Result<Self::Tensor>;
 
     /// Computes the hyperbolic tangent of each element.
-    fn tanh(&mut self, x: Self::Tensor) -> Result<Self::Tensor, ModelError>;
+    fn tanh(&mut self, x: Self::Tensor) -> Result<Self::Tensor>;
 
     /// Computes `activation(gate) * up`.
     fn gated(
@@ -413,32 +415,19 @@ pub(crate) trait Ops: Holder + Send {
         gate: Self::Tensor,
         up: &Self::Tensor,
         activation: Activation,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Computes `x + scale * y`.
-    fn add(
-        &mut self,
-        x: Self::Tensor,
-        y: &Self::Tensor,
-        scale: f32,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn add(&mut self, x: Self::Tensor, y: &Self::Tensor, scale: f32) -> Result<Self::Tensor>;
 
     /// Multiplies each row with its factor.
-    fn scale_rows(&mut self, x: Self::Tensor, factors: &[f32]) -> Result<Self::Tensor, ModelError>;
+    fn scale_rows(&mut self, x: Self::Tensor, factors: &[f32]) -> Result<Self::Tensor>;
 
     /// Multiplies each row with the sigmoid of the one element in the same row of `gate`.
-    fn sigmoid_gate(
-        &mut self,
-        x: Self::Tensor,
-        gate: &Self::Tensor,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn sigmoid_gate(&mut self, x: Self::Tensor, gate: &Self::Tensor) -> Result<Self::Tensor>;
 
     /// Multiplies each column with its factor.
-    fn scale_columns(
-        &mut self,
-        x: &Self::Tensor,
-        factors: &Self::Vector,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn scale_columns(&mut self, x: &Self::Tensor, factors: &Self::Vector) -> Result<Self::Tensor>;
 
     /// Adds the rows of tensors of one shape, each times a factor: `factors` has a row for each row, and in it, from
     /// column `first` on, an element for each tensor.
@@ -447,7 +436,7 @@ pub(crate) trait Ops: Holder + Send {
         parts: &[&Self::Tensor],
         factors: &Self::Tensor,
         first: usize,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Computes how much residual streams count in each other, `[n, factors]`, from the scores of a row: `weights` has
     /// for each factor as many coefficients as a row has scores, of their hyperbolic tangents, and what is added.
@@ -455,38 +444,29 @@ pub(crate) trait Ops: Holder + Send {
         &mut self,
         scores: &Self::Tensor,
         weights: &Self::Vector,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Computes how much longer the rows of `like` are than those of `x`, in the sense of the sum of squares: `[n, 1]`.
-    fn length_ratios(
-        &mut self,
-        x: &Self::Tensor,
-        like: &Self::Tensor,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn length_ratios(&mut self, x: &Self::Tensor, like: &Self::Tensor) -> Result<Self::Tensor>;
 
     /// Subtracts from each row its mean and `deviations` times its standard deviation (of a sample), and
     /// replaces what is then negative by 0.
-    fn peaks(&mut self, x: Self::Tensor, deviations: f32) -> Result<Self::Tensor, ModelError>;
+    fn peaks(&mut self, x: Self::Tensor, deviations: f32) -> Result<Self::Tensor>;
 
     /// Makes rows of `width` elements of plain numbers, which are whole rows.
-    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Self::Tensor, ModelError>;
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Self::Tensor>;
 
     /// Makes rows of zeros, as many and as long as those of `like`.
-    fn zeros(&mut self, like: &Self::Tensor) -> Result<Self::Tensor, ModelError>;
+    fn zeros(&mut self, like: &Self::Tensor) -> Result<Self::Tensor>;
 
     /// Copies `n` columns from `first` on.
-    fn columns(
-        &mut self,
-        x: &Self::Tensor,
-        first: usize,
-        n: usize,
-    ) -> Result<Self::Tensor, ModelError>;
+    fn columns(&mut self, x: &Self::Tensor, first: usize, n: usize) -> Result<Self::Tensor>;
 
     /// Sets the rows of several tensors side by side.
-    fn join(&mut self, parts: &[Self::Tensor]) -> Result<Self::Tensor, ModelError>;
+    fn join(&mut self, parts: &[Self::Tensor]) -> Result<Self::Tensor>;
 
     /// Copies the rows with these indices.
-    fn gather_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor, ModelError>;
+    fn gather_rows(&mut self, x: &Self::Tensor, rows: &[u32]) -> Result<Self::Tensor>;
 
     /// Adds row `i` of `y` to row `rows[i]` of `x`. No row is named twice.
     fn add_to_rows(
@@ -494,7 +474,7 @@ pub(crate) trait Ops: Holder + Send {
         x: Self::Tensor,
         rows: &[u32],
         y: &Self::Tensor,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Sends every row through the experts that it chooses by `scores`, of which it has one for each, and sums
     /// what they give, by ascending expert.
@@ -503,13 +483,13 @@ pub(crate) trait Ops: Holder + Send {
         x: &Self::Tensor,
         scores: &Self::Tensor,
         experts: &Self::Experts,
-    ) -> Result<Self::Tensor, ModelError>;
+    ) -> Result<Self::Tensor>;
 
     /// Returns the number of rows.
     fn n_rows(&self, x: &Self::Tensor) -> usize;
 
     /// Copies all elements to `out`, which has exactly as many.
-    fn read(&mut self, x: &Self::Tensor, out: &mut [f32]) -> Result<(), ModelError>;
+    fn read(&mut self, x: &Self::Tensor, out: &mut [f32]) -> Result<()>;
 
     /// Gives back memory that is kept for the next step.
     fn release_memory(&mut self) {}
@@ -558,6 +538,16 @@ impl<O: Ops> Copy for Input<'_, O> {}
 /// A matrix and perhaps a bias.
 pub(crate) type LinearRef<'a, O> = (&'a <O as Holder>::Matrix, Option<&'a <O as Holder>::Vector>);
 
+/// A product of rows with a matrix, and perhaps with that of a gate.
+pub(crate) struct Product<'a, O: Ops> {
+    /// The rows.
+    pub x: &'a O::Tensor,
+    /// What they are multiplied with.
+    pub weights: LinearRef<'a, O>,
+    /// The product with this one, after the function, multiplies the result.
+    pub gate: Option<(LinearRef<'a, O>, Activation)>,
+}
+
 /// How queries meet keys in one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Attention {
@@ -580,6 +570,20 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
+    /// Returns that of a layer of a decoder.
+    pub(crate) fn of(arch: &ArchConfig, layer: &LayerConfig) -> Attention {
+        Attention {
+            n_heads: layer.n_heads,
+            n_kv_heads: layer.n_kv_heads,
+            head_dim: layer.head_dim,
+            scale: arch.attention_scale,
+            softcap: arch.attention_softcap,
+            window: layer.window,
+            chunk: layer.chunk,
+            causal: !layer.whole_images,
+        }
+    }
+
     /// Returns the end of the positions that a query sees; `end` is that of the plan.
     pub(crate) fn end(&self, position: u32, end: u32) -> u32 {
         if self.causal {

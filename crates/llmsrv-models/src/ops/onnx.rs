@@ -12,7 +12,7 @@ use llmsrv_onnx::{Attribute, Constant, Graph, Processor, Runtime, Session, Value
 
 use crate::{
     arch::{Activation, LayerConfig},
-    ops::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, SelectiveScan},
+    ops::{Attention, BidirectionalAttention, DeltaRule, Holder, Ops, Result, SelectiveScan},
     rope::{Places, Rope, RopeStyle},
     source::FileMatrix,
 };
@@ -135,7 +135,7 @@ impl OnnxOps {
     }
 
     /// Begins a step if there is none.
-    fn begin(&mut self, n_rows: usize) -> Result<(), ModelError> {
+    fn begin(&mut self, n_rows: usize) -> Result<()> {
         if self.step.length == 0 {
             self.step.n_rows = n_rows;
             self.step.length = padded(n_rows, self.context_length);
@@ -276,7 +276,7 @@ impl Step {
         self.op("Mul", &[x, open])
     }
 
-    fn activated(&mut self, x: Value, activation: Activation) -> Result<Value, ModelError> {
+    fn activated(&mut self, x: Value, activation: Activation) -> Result<Value> {
         Ok(match activation {
             Activation::Gelu => {
                 let square = self.op("Mul", &[x, x]);
@@ -365,7 +365,7 @@ impl Holder for OnnxOps {
     type Vector = Vector;
     type Experts = Infallible;
 
-    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix> {
         let (n_rows, n_cols) = (source.n_rows, source.n_cols);
         let key = self.held(Held::Matrix(source));
         Ok(Matrix {
@@ -375,11 +375,20 @@ impl Holder for OnnxOps {
         })
     }
 
-    fn vector(&mut self, values: Vec<f32>) -> Result<Vector, ModelError> {
+    fn vector(&mut self, values: Vec<f32>) -> Result<Vector> {
         let len = values.len();
         let key = self.held(Held::Vector(values));
         Ok(Vector { key, len })
     }
+}
+
+/// Operations that are not computed on an NPU: their names, and the types of their arguments.
+macro_rules! missing {
+    ($(fn $name:ident($($argument:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&mut self, $(_: $argument),*) -> $result {
+            Err(missing())
+        })*
+    };
 }
 
 impl Ops for OnnxOps {
@@ -390,40 +399,23 @@ impl Ops for OnnxOps {
         self.graph_bytes().saturating_mul(self.most_sessions())
     }
 
-    fn reserve_blocks(&mut self, _: usize) -> Result<(), ModelError> {
+    fn reserve_blocks(&mut self, _: usize) -> Result<()> {
         Ok(())
-    }
-
-    fn copy_block(&mut self, _: BlockId, _: BlockId) -> Result<(), ModelError> {
-        Err(missing())
     }
 
     fn kv_block_bytes(&self) -> usize {
         0
     }
 
-    fn reserve_states(&mut self, _: usize) -> Result<(), ModelError> {
+    fn reserve_states(&mut self, _: usize) -> Result<()> {
         Ok(())
-    }
-
-    fn clear_state(&mut self, _: StateId) -> Result<(), ModelError> {
-        Err(missing())
-    }
-
-    fn copy_state(&mut self, _: StateId, _: StateId) -> Result<(), ModelError> {
-        Err(missing())
     }
 
     fn state_bytes(&self) -> usize {
         0
     }
 
-    fn embed(
-        &mut self,
-        table: &FileMatrix,
-        tokens: &[u32],
-        scale: f32,
-    ) -> Result<Rows, ModelError> {
+    fn embed(&mut self, table: &FileMatrix, tokens: &[u32], scale: f32) -> Result<Rows> {
         self.begin(tokens.len())?;
         let n_cols = table.n_cols;
         let mut values = vec![0.0; self.step.length * n_cols];
@@ -437,11 +429,7 @@ impl Ops for OnnxOps {
         Ok(rows(value, n_cols))
     }
 
-    fn scatter_rows(&mut self, _: Rows, _: usize, _: &[f32]) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles> {
         self.begin(places.len())?;
         let n_pairs = rope.frequencies.len();
         let shape = [self.step.length, 1, n_pairs];
@@ -460,7 +448,7 @@ impl Ops for OnnxOps {
         })
     }
 
-    fn rms_norm(&mut self, x: &Rows, weight: &Vector, eps: f32) -> Result<Rows, ModelError> {
+    fn rms_norm(&mut self, x: &Rows, weight: &Vector, eps: f32) -> Result<Rows> {
         Ok(self.normed_stretches(x, weight, |step, x, by| {
             let square = step.op("Mul", &[x, x]);
             let axes = [("axes", Attribute::Ints(vec![-1]))];
@@ -472,17 +460,13 @@ impl Ops for OnnxOps {
         }))
     }
 
-    fn grouped_norm(&mut self, _: &Rows, _: &Vector, _: usize, _: f32) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
     fn layer_norm(
         &mut self,
         x: &Rows,
         weight: &Vector,
         bias: Option<&Vector>,
         eps: f32,
-    ) -> Result<Rows, ModelError> {
+    ) -> Result<Rows> {
         let bias = bias.map(|bias| self.vector_of(bias));
         Ok(self.normed_stretches(x, weight, |step, x, by| {
             let inputs: Vec<Value> = [Some(x), Some(by), bias].into_iter().flatten().collect();
@@ -495,12 +479,7 @@ impl Ops for OnnxOps {
         }))
     }
 
-    fn linear(
-        &mut self,
-        x: &Rows,
-        matrix: &Matrix,
-        bias: Option<&Vector>,
-    ) -> Result<Rows, ModelError> {
+    fn linear(&mut self, x: &Rows, matrix: &Matrix, bias: Option<&Vector>) -> Result<Rows> {
         let mut inputs = vec![x.value, self.weights(matrix)];
         inputs.extend(bias.map(|bias| self.vector_of(bias)));
         let transposed = [("transB", Attribute::Int(1))];
@@ -508,7 +487,7 @@ impl Ops for OnnxOps {
         Ok(rows(value, matrix.n_rows))
     }
 
-    fn rotate(&mut self, x: Rows, angles: &Angles, head_dim: usize) -> Result<Rows, ModelError> {
+    fn rotate(&mut self, x: Rows, angles: &Angles, head_dim: usize) -> Result<Rows> {
         let (step, n_pairs) = (&mut self.step, angles.n_pairs);
         let (length, n_heads) = (step.length, x.n_cols / head_dim.max(1));
         let heads = step.reshape(x.value, &[length, n_heads, head_dim]);
@@ -548,61 +527,6 @@ impl Ops for OnnxOps {
         Ok(rows(value, x.n_cols))
     }
 
-    fn append_kv(
-        &mut self,
-        _: &LayerConfig,
-        _: Rows,
-        _: Option<&Angles>,
-        _: &Rows,
-        _: &StepPlan,
-    ) -> Result<(), ModelError> {
-        Err(missing())
-    }
-
-    fn attend(
-        &mut self,
-        _: usize,
-        _: &Rows,
-        _: Option<&Vector>,
-        _: &StepPlan,
-        _: &Attention,
-    ) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn short_conv(
-        &mut self,
-        _: usize,
-        _: &Rows,
-        _: (&Vector, Option<&Vector>),
-        _: bool,
-        _: &StepPlan,
-    ) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn delta_rule(
-        &mut self,
-        _: usize,
-        _: &Rows,
-        _: (&Rows, &Rows),
-        _: &DeltaRule<'_, Self>,
-        _: &StepPlan,
-    ) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn selective_scan(
-        &mut self,
-        _: usize,
-        _: &Rows,
-        _: &Rows,
-        _: &SelectiveScan<'_, Self>,
-        _: &StepPlan,
-    ) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
     fn attend_bidirectional(
         &mut self,
         query: &Rows,
@@ -610,7 +534,7 @@ impl Ops for OnnxOps {
         value: &Rows,
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Rows, ModelError> {
+    ) -> Result<Rows> {
         let step = &mut self.step;
         let whole = 0..step.n_rows;
         if spans != [(whole.clone(), whole)] {
@@ -656,97 +580,75 @@ impl Ops for OnnxOps {
         Ok(rows(attended, n_heads * dim))
     }
 
-    fn activate(&mut self, x: Rows, activation: Activation) -> Result<Rows, ModelError> {
+    fn activate(&mut self, x: Rows, activation: Activation) -> Result<Rows> {
         let value = self.step.activated(x.value, activation)?;
         Ok(rows(value, x.n_cols))
     }
 
-    fn clamp(&mut self, x: Rows, bounds: [f32; 2]) -> Result<Rows, ModelError> {
+    fn clamp(&mut self, x: Rows, bounds: [f32; 2]) -> Result<Rows> {
         let value = self.step.clip(x.value, bounds);
         Ok(rows(value, x.n_cols))
     }
 
-    fn tanh(&mut self, x: Rows) -> Result<Rows, ModelError> {
+    fn tanh(&mut self, x: Rows) -> Result<Rows> {
         let value = self.step.op("Tanh", &[x.value]);
         Ok(rows(value, x.n_cols))
     }
 
-    fn gated(&mut self, gate: Rows, up: &Rows, activation: Activation) -> Result<Rows, ModelError> {
+    fn gated(&mut self, gate: Rows, up: &Rows, activation: Activation) -> Result<Rows> {
         let active = self.step.activated(gate.value, activation)?;
         let value = self.step.op("Mul", &[active, up.value]);
         Ok(rows(value, up.n_cols))
     }
 
-    fn add(&mut self, x: Rows, y: &Rows, scale: f32) -> Result<Rows, ModelError> {
+    fn add(&mut self, x: Rows, y: &Rows, scale: f32) -> Result<Rows> {
         let y = self.step.times(y.value, scale);
         let value = self.step.op("Add", &[x.value, y]);
         Ok(rows(value, x.n_cols))
     }
 
-    fn scale_rows(&mut self, _: Rows, _: &[f32]) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn sigmoid_gate(&mut self, _: Rows, _: &Rows) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn scale_columns(&mut self, x: &Rows, factors: &Vector) -> Result<Rows, ModelError> {
+    fn scale_columns(&mut self, x: &Rows, factors: &Vector) -> Result<Rows> {
         let factors = self.vector_of(factors);
         let value = self.step.op("Mul", &[x.value, factors]);
         Ok(rows(value, x.n_cols))
     }
 
-    fn weighted_sum(&mut self, _: &[&Rows], _: &Rows, _: usize) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn stream_factors(&mut self, _: &Rows, _: &Vector) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn length_ratios(&mut self, _: &Rows, _: &Rows) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn peaks(&mut self, _: Rows, _: f32) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn plain_rows(&mut self, _: &[f32], _: usize) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn zeros(&mut self, _: &Rows) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn columns(&mut self, x: &Rows, first: usize, n: usize) -> Result<Rows, ModelError> {
+    fn columns(&mut self, x: &Rows, first: usize, n: usize) -> Result<Rows> {
         let value = self.step.slice(x.value, 1, first..first + n);
         Ok(rows(value, n))
     }
 
-    fn join(&mut self, parts: &[Rows]) -> Result<Rows, ModelError> {
+    fn join(&mut self, parts: &[Rows]) -> Result<Rows> {
         let values: Vec<Value> = parts.iter().map(|part| part.value).collect();
         let value = self.step.concat(&values, 1);
         Ok(rows(value, parts.iter().map(|part| part.n_cols).sum()))
     }
 
-    fn gather_rows(&mut self, _: &Rows, _: &[u32]) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn add_to_rows(&mut self, _: Rows, _: &[u32], _: &Rows) -> Result<Rows, ModelError> {
-        Err(missing())
-    }
-
-    fn mixture(
-        &mut self,
-        _x: &Rows,
-        _scores: &Rows,
-        experts: &Infallible,
-    ) -> Result<Rows, ModelError> {
+    fn mixture(&mut self, _x: &Rows, _scores: &Rows, experts: &Infallible) -> Result<Rows> {
         match *experts {}
+    }
+
+    missing! {
+        fn copy_block(BlockId, BlockId) -> Result<()>;
+        fn clear_state(StateId) -> Result<()>;
+        fn copy_state(StateId, StateId) -> Result<()>;
+        fn scatter_rows(Rows, usize, &[f32]) -> Result<Rows>;
+        fn grouped_norm(&Rows, &Vector, usize, f32) -> Result<Rows>;
+        fn append_kv(&LayerConfig, Rows, Option<&Angles>, &Rows, &StepPlan) -> Result<()>;
+        fn attend(usize, &Rows, Option<&Vector>, &StepPlan, &Attention) -> Result<Rows>;
+        fn short_conv(usize, &Rows, (&Vector, Option<&Vector>), bool, &StepPlan) -> Result<Rows>;
+        fn delta_rule(usize, &Rows, (&Rows, &Rows), &DeltaRule<'_, Self>, &StepPlan) -> Result<Rows>;
+        fn selective_scan(usize, &Rows, &Rows, &SelectiveScan<'_, Self>, &StepPlan) -> Result<Rows>;
+        fn scale_rows(Rows, &[f32]) -> Result<Rows>;
+        fn sigmoid_gate(Rows, &Rows) -> Result<Rows>;
+        fn weighted_sum(&[&Rows], &Rows, usize) -> Result<Rows>;
+        fn stream_factors(&Rows, &Vector) -> Result<Rows>;
+        fn length_ratios(&Rows, &Rows) -> Result<Rows>;
+        fn peaks(Rows, f32) -> Result<Rows>;
+        fn plain_rows(&[f32], usize) -> Result<Rows>;
+        fn zeros(&Rows) -> Result<Rows>;
+        fn gather_rows(&Rows, &[u32]) -> Result<Rows>;
+        fn add_to_rows(Rows, &[u32], &Rows) -> Result<Rows>;
     }
 
     fn n_rows(&self, _: &Rows) -> usize {
@@ -754,7 +656,7 @@ impl Ops for OnnxOps {
     }
 
     /// Computes what was recorded, and begins anew.
-    fn read(&mut self, x: &Rows, out: &mut [f32]) -> Result<(), ModelError> {
+    fn read(&mut self, x: &Rows, out: &mut [f32]) -> Result<()> {
         let Step {
             graph,
             inputs,

@@ -8,7 +8,7 @@ use llmsrv_gpu as gpu;
 
 use super::{
     Attention, BidirectionalAttention, DeltaRule, ExpertNetwork, ExpertNetworks, Holder, Input,
-    LinearRef, Ops, SelectiveScan,
+    LinearRef, Ops, Product, Result, SelectiveScan,
     buffers::Buffer,
     cpu::{self, CpuOps},
     gpu::GpuOps,
@@ -58,7 +58,7 @@ pub(crate) struct Angles {
 }
 
 impl Angles {
-    fn on(&self, gpu: usize) -> Result<&gpu::Angles, ModelError> {
+    fn on(&self, gpu: usize) -> Result<&gpu::Angles> {
         let found = self.gpus.get(gpu).and_then(Option::as_ref);
         found.ok_or_else(elsewhere)
     }
@@ -89,14 +89,14 @@ impl<C, G> Placed<C, G> {
         }
     }
 
-    fn host(&self) -> Result<&C, ModelError> {
+    fn host(&self) -> Result<&C> {
         match self {
             Placed::Host(here) => Ok(here),
             Placed::Gpu(..) => Err(elsewhere()),
         }
     }
 
-    fn on(&self, gpu: usize) -> Result<&G, ModelError> {
+    fn on(&self, gpu: usize) -> Result<&G> {
         match self {
             Placed::Gpu(found, here) if *found == gpu => Ok(here),
             _ => Err(elsewhere()),
@@ -129,16 +129,16 @@ impl SplitOps {
         }
     }
 
-    fn gpu(&mut self, gpu: usize) -> Result<&mut GpuOps, ModelError> {
+    fn gpu(&mut self, gpu: usize) -> Result<&mut GpuOps> {
         let found = self.gpus.get_mut(gpu).and_then(Option::as_mut);
         found.ok_or_else(elsewhere)
     }
 
-    fn kv_at(&self, layer: usize) -> Result<(At, usize), ModelError> {
+    fn kv_at(&self, layer: usize) -> Result<(At, usize)> {
         self.kv.get(layer).copied().ok_or_else(elsewhere)
     }
 
-    fn download(&mut self, gpu: usize, x: &gpu::Tensor) -> Result<Buffer, ModelError> {
+    fn download(&mut self, gpu: usize, x: &gpu::Tensor) -> Result<Buffer> {
         let mut rows = self.cpu.rows(x.n_rows(), x.width());
         self.gpu(gpu)?.read(x, rows.values_mut())?;
         Ok(rows)
@@ -149,38 +149,28 @@ impl SplitOps {
 trait Place: Copy {
     type Ops: Ops;
 
-    fn ops(self, all: &mut SplitOps) -> Result<&mut Self::Ops, ModelError>;
+    fn ops(self, all: &mut SplitOps) -> Result<&mut Self::Ops>;
 
     /// Returns rows, copied here if they are elsewhere.
-    fn rows<'a>(
-        self,
-        all: &mut SplitOps,
-        x: &'a Tensor,
-    ) -> Result<Brought<'a, RowsOf<Self>>, ModelError>;
+    fn rows<'a>(self, all: &mut SplitOps, x: &'a Tensor) -> Result<Brought<'a, RowsOf<Self>>>;
 
     /// As [`Place::rows`], where the operation reuses their memory.
-    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<RowsOf<Self>, ModelError>;
+    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<RowsOf<Self>>;
 
-    fn matrix(self, matrix: &Matrix) -> Result<&<Self::Ops as Holder>::Matrix, ModelError>;
+    fn matrix(self, matrix: &Matrix) -> Result<&<Self::Ops as Holder>::Matrix>;
 
-    fn vector(self, vector: &Vector) -> Result<&<Self::Ops as Holder>::Vector, ModelError>;
+    fn vector(self, vector: &Vector) -> Result<&<Self::Ops as Holder>::Vector>;
 
-    fn angles(self, angles: &Angles) -> Result<&<Self::Ops as Ops>::Angles, ModelError>;
+    fn angles(self, angles: &Angles) -> Result<&<Self::Ops as Ops>::Angles>;
 
     /// Says where a result is.
     fn made(self, x: RowsOf<Self>) -> Tensor;
 
-    fn optional(
-        self,
-        vector: Option<&Vector>,
-    ) -> Result<Option<&<Self::Ops as Holder>::Vector>, ModelError> {
+    fn optional(self, vector: Option<&Vector>) -> Result<Option<&<Self::Ops as Holder>::Vector>> {
         vector.map(|vector| self.vector(vector)).transpose()
     }
 
-    fn linear(
-        self,
-        (matrix, bias): LinearRef<'_, SplitOps>,
-    ) -> Result<LinearRef<'_, Self::Ops>, ModelError> {
+    fn linear(self, (matrix, bias): LinearRef<'_, SplitOps>) -> Result<LinearRef<'_, Self::Ops>> {
         Ok((self.matrix(matrix)?, self.optional(bias)?))
     }
 
@@ -189,7 +179,7 @@ trait Place: Copy {
         self,
         input: Input<'a, SplitOps>,
         x: &'a RowsOf<Self>,
-    ) -> Result<Input<'a, Self::Ops>, ModelError> {
+    ) -> Result<Input<'a, Self::Ops>> {
         Ok(match input {
             Input::Rows(_) => Input::Rows(x),
             Input::Normed { weight, eps, .. } => Input::Normed {
@@ -210,37 +200,33 @@ struct Host;
 impl Place for Host {
     type Ops = CpuOps;
 
-    fn ops(self, all: &mut SplitOps) -> Result<&mut CpuOps, ModelError> {
+    fn ops(self, all: &mut SplitOps) -> Result<&mut CpuOps> {
         Ok(&mut all.cpu)
     }
 
-    fn rows<'a>(
-        self,
-        all: &mut SplitOps,
-        x: &'a Tensor,
-    ) -> Result<Brought<'a, Buffer>, ModelError> {
+    fn rows<'a>(self, all: &mut SplitOps, x: &'a Tensor) -> Result<Brought<'a, Buffer>> {
         Ok(match x {
             Placed::Host(x) => Brought::Theirs(x),
             Placed::Gpu(from, x) => Brought::Ours(all.download(*from, x)?),
         })
     }
 
-    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<Buffer, ModelError> {
+    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<Buffer> {
         match x {
             Placed::Host(x) => Ok(x),
             Placed::Gpu(from, x) => all.download(from, &x),
         }
     }
 
-    fn matrix(self, matrix: &Matrix) -> Result<&cpu::Matrix, ModelError> {
+    fn matrix(self, matrix: &Matrix) -> Result<&cpu::Matrix> {
         matrix.host()
     }
 
-    fn vector(self, vector: &Vector) -> Result<&Vec<f32>, ModelError> {
+    fn vector(self, vector: &Vector) -> Result<&Vec<f32>> {
         vector.host()
     }
 
-    fn angles(self, angles: &Angles) -> Result<&cpu::Angles, ModelError> {
+    fn angles(self, angles: &Angles) -> Result<&cpu::Angles> {
         angles.host.as_ref().ok_or_else(elsewhere)
     }
 
@@ -256,15 +242,11 @@ struct OnGpu(usize);
 impl Place for OnGpu {
     type Ops = GpuOps;
 
-    fn ops(self, all: &mut SplitOps) -> Result<&mut GpuOps, ModelError> {
+    fn ops(self, all: &mut SplitOps) -> Result<&mut GpuOps> {
         all.gpu(self.0)
     }
 
-    fn rows<'a>(
-        self,
-        all: &mut SplitOps,
-        x: &'a Tensor,
-    ) -> Result<Brought<'a, gpu::Tensor>, ModelError> {
+    fn rows<'a>(self, all: &mut SplitOps, x: &'a Tensor) -> Result<Brought<'a, gpu::Tensor>> {
         Ok(match x {
             Placed::Gpu(from, x) if *from == self.0 => Brought::Theirs(x),
             x => {
@@ -274,7 +256,7 @@ impl Place for OnGpu {
         })
     }
 
-    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<gpu::Tensor, ModelError> {
+    fn own_rows(self, all: &mut SplitOps, x: Tensor) -> Result<gpu::Tensor> {
         match x {
             Placed::Gpu(from, x) if from == self.0 => Ok(x),
             x => match self.rows(all, &x)? {
@@ -284,15 +266,15 @@ impl Place for OnGpu {
         }
     }
 
-    fn matrix(self, matrix: &Matrix) -> Result<&gpu::Matrix, ModelError> {
+    fn matrix(self, matrix: &Matrix) -> Result<&gpu::Matrix> {
         matrix.on(self.0)
     }
 
-    fn vector(self, vector: &Vector) -> Result<&gpu::Vector, ModelError> {
+    fn vector(self, vector: &Vector) -> Result<&gpu::Vector> {
         vector.on(self.0)
     }
 
-    fn angles(self, angles: &Angles) -> Result<&gpu::Angles, ModelError> {
+    fn angles(self, angles: &Angles) -> Result<&gpu::Angles> {
         angles.on(self.0)
     }
 
@@ -317,10 +299,22 @@ macro_rules! at {
     };
 }
 
+/// Runs an operation that makes rows, in the place that `$at` says. Before `=>` stand its operands: `rows` and `own_rows` as
+/// [`Place`] has them, and what must be there already (`vector`, `optional`, `angles`).
+macro_rules! run {
+    ($all:ident, $at:expr, $($kind:ident $x:ident),+ => $operation:ident($($argument:expr),*)) => {
+        at!($at, place => {
+            $(let $x = run!(@operand $all, place, $kind $x);)+
+            Ok(place.made(place.ops($all)?.$operation($($argument),*)?))
+        })
+    };
+    (@operand $all:ident, $place:ident, rows $x:ident) => { &$place.rows($all, $x)? };
+    (@operand $all:ident, $place:ident, own_rows $x:ident) => { $place.own_rows($all, $x)? };
+    (@operand $all:ident, $place:ident, $kind:ident $x:ident) => { $place.$kind($x)? };
+}
+
 /// Brings results of several references into an array.
-fn all<T, const N: usize>(
-    parts: impl Iterator<Item = Result<T, ModelError>>,
-) -> Result<[T; N], ModelError> {
+fn all<T, const N: usize>(parts: impl Iterator<Item = Result<T>>) -> Result<[T; N]> {
     let parts: Vec<T> = parts.collect::<Result<_, _>>()?;
     parts.try_into().map_err(|_| elsewhere())
 }
@@ -335,7 +329,7 @@ impl Holder for SplitOps {
         self.part = part;
     }
 
-    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix, ModelError> {
+    fn matrix(&mut self, source: FileMatrix) -> Result<Matrix> {
         Ok(match self.placement.of(self.part) {
             At::Host => Placed::Host(self.cpu.matrix(source)?),
             At::Gpu(gpu) => {
@@ -347,7 +341,7 @@ impl Holder for SplitOps {
         })
     }
 
-    fn vector(&mut self, values: Vec<f32>) -> Result<Vector, ModelError> {
+    fn vector(&mut self, values: Vec<f32>) -> Result<Vector> {
         Ok(match self.placement.of(self.part) {
             At::Host => Placed::Host(self.cpu.vector(values)?),
             At::Gpu(gpu) => Placed::Gpu(gpu, self.gpu(gpu)?.vector(values)?),
@@ -357,7 +351,7 @@ impl Holder for SplitOps {
     fn experts(
         &mut self,
         experts: &ExpertNetworks<'_, Self>,
-    ) -> Result<Option<(usize, gpu::Experts)>, ModelError> {
+    ) -> Result<Option<(usize, gpu::Experts)>> {
         let At::Gpu(gpu) = self.placement.of(self.part) else {
             return Ok(None);
         };
@@ -374,7 +368,7 @@ impl Holder for SplitOps {
             activation: experts.activation,
             selection_bias: experts.selection_bias,
             scales: experts.scales,
-            networks: networks.collect::<Result<_, ModelError>>()?,
+            networks: networks.collect::<Result<_>>()?,
         };
         let made = self.gpu(gpu)?.experts(&experts)?;
         Ok(made.map(|made| (gpu, made)))
@@ -406,7 +400,7 @@ impl Ops for SplitOps {
         gpus.map(share).collect()
     }
 
-    fn copy_to(&mut self, part: Part, x: &Tensor) -> Result<Option<Tensor>, ModelError> {
+    fn copy_to(&mut self, part: Part, x: &Tensor) -> Result<Option<Tensor>> {
         let at = self.placement.of(part);
         if at == x.at() {
             return Ok(None);
@@ -417,7 +411,7 @@ impl Ops for SplitOps {
         }))
     }
 
-    fn begin_step(&mut self, plan: &StepPlan) -> Result<(), ModelError> {
+    fn begin_step(&mut self, plan: &StepPlan) -> Result<()> {
         self.cpu.begin_step(plan)?;
         self.gpus
             .iter_mut()
@@ -425,7 +419,7 @@ impl Ops for SplitOps {
             .try_for_each(|gpu| gpu.begin_step(plan))
     }
 
-    fn end_step(&mut self) -> Result<(), ModelError> {
+    fn end_step(&mut self) -> Result<()> {
         self.cpu.end_step()?;
         self.gpus
             .iter_mut()
@@ -433,14 +427,14 @@ impl Ops for SplitOps {
             .try_for_each(GpuOps::end_step)
     }
 
-    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<(), ModelError> {
+    fn reserve_blocks(&mut self, n_blocks: usize) -> Result<()> {
         for gpu in self.gpus.iter_mut().flatten() {
             gpu.reserve_blocks(n_blocks)?;
         }
         self.cpu.reserve_blocks(n_blocks)
     }
 
-    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), ModelError> {
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<()> {
         self.cpu.copy_block(from, to)?;
         let mut gpus = self.gpus.iter_mut().flatten();
         gpus.try_for_each(|gpu| gpu.copy_block(from, to))
@@ -451,20 +445,20 @@ impl Ops for SplitOps {
         self.cpu.kv_block_bytes() + gpus.sum::<usize>()
     }
 
-    fn reserve_states(&mut self, n_states: usize) -> Result<(), ModelError> {
+    fn reserve_states(&mut self, n_states: usize) -> Result<()> {
         for gpu in self.gpus.iter_mut().flatten() {
             gpu.reserve_states(n_states)?;
         }
         self.cpu.reserve_states(n_states)
     }
 
-    fn clear_state(&mut self, id: StateId) -> Result<(), ModelError> {
+    fn clear_state(&mut self, id: StateId) -> Result<()> {
         self.cpu.clear_state(id)?;
         let mut gpus = self.gpus.iter_mut().flatten();
         gpus.try_for_each(|gpu| gpu.clear_state(id))
     }
 
-    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+    fn copy_state(&mut self, from: StateId, to: StateId) -> Result<()> {
         self.cpu.copy_state(from, to)?;
         let mut gpus = self.gpus.iter_mut().flatten();
         gpus.try_for_each(|gpu| gpu.copy_state(from, to))
@@ -475,29 +469,15 @@ impl Ops for SplitOps {
         self.cpu.state_bytes() + gpus.sum::<usize>()
     }
 
-    fn embed(
-        &mut self,
-        table: &FileMatrix,
-        tokens: &[u32],
-        scale: f32,
-    ) -> Result<Tensor, ModelError> {
+    fn embed(&mut self, table: &FileMatrix, tokens: &[u32], scale: f32) -> Result<Tensor> {
         self.cpu.embed(table, tokens, scale).map(Placed::Host)
     }
 
-    fn scatter_rows(
-        &mut self,
-        x: Tensor,
-        first: usize,
-        values: &[f32],
-    ) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.own_rows(self, x)?;
-            let x = place.ops(self)?.scatter_rows(x, first, values)?;
-            Ok(place.made(x))
-        })
+    fn scatter_rows(&mut self, x: Tensor, first: usize, values: &[f32]) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x => scatter_rows(x, first, values))
     }
 
-    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles, ModelError> {
+    fn angles(&mut self, rope: &Rope, places: Places<'_>) -> Result<Angles> {
         let host = self.placement.uses_host();
         let host = host.then(|| self.cpu.angles(rope, places)).transpose()?;
         let gpus = self.gpus.iter_mut().map(|gpu| {
@@ -510,19 +490,15 @@ impl Ops for SplitOps {
         })
     }
 
-    fn rms_norm(&mut self, x: &Tensor, weight: &Vector, eps: f32) -> Result<Tensor, ModelError> {
-        at!(weight.at(), place => {
-            let (x, weight) = (place.rows(self, x)?, place.vector(weight)?);
-            let out = place.ops(self)?.rms_norm(&x, weight, eps)?;
-            Ok(place.made(out))
-        })
+    fn rms_norm(&mut self, x: &Tensor, weight: &Vector, eps: f32) -> Result<Tensor> {
+        run!(self, weight.at(), rows x, vector weight => rms_norm(x, weight, eps))
     }
 
     fn rms_norms<const N: usize>(
         &mut self,
         parts: [(Tensor, Option<&Vector>); N],
         eps: f32,
-    ) -> Result<[Tensor; N], ModelError> {
+    ) -> Result<[Tensor; N]> {
         // Weights of a layer are in one place.
         let Some(weight) = parts.iter().find_map(|(_, weight)| *weight) else {
             return Ok(parts.map(|(x, _)| x));
@@ -544,7 +520,7 @@ impl Ops for SplitOps {
         eps: f32,
         scale: f32,
         next: Option<&Vector>,
-    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
+    ) -> Result<(Tensor, Option<Tensor>)> {
         at!(weight.at(), place => {
             let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
             let (weight, next) = (place.vector(weight)?, place.optional(next)?);
@@ -559,12 +535,8 @@ impl Ops for SplitOps {
         weight: &Vector,
         n_groups: usize,
         eps: f32,
-    ) -> Result<Tensor, ModelError> {
-        at!(weight.at(), place => {
-            let (x, weight) = (place.rows(self, x)?, place.vector(weight)?);
-            let out = place.ops(self)?.grouped_norm(&x, weight, n_groups, eps)?;
-            Ok(place.made(out))
-        })
+    ) -> Result<Tensor> {
+        run!(self, weight.at(), rows x, vector weight => grouped_norm(x, weight, n_groups, eps))
     }
 
     fn layer_norm(
@@ -573,21 +545,12 @@ impl Ops for SplitOps {
         weight: &Vector,
         bias: Option<&Vector>,
         eps: f32,
-    ) -> Result<Tensor, ModelError> {
-        at!(weight.at(), place => {
-            let (weight, bias) = (place.vector(weight)?, place.optional(bias)?);
-            let x = place.rows(self, x)?;
-            let out = place.ops(self)?.layer_norm(&x, weight, bias, eps)?;
-            Ok(place.made(out))
-        })
+    ) -> Result<Tensor> {
+        run!(self, weight.at(), vector weight, optional bias, rows x
+            => layer_norm(x, weight, bias, eps))
     }
 
-    fn linear(
-        &mut self,
-        x: &Tensor,
-        matrix: &Matrix,
-        bias: Option<&Vector>,
-    ) -> Result<Tensor, ModelError> {
+    fn linear(&mut self, x: &Tensor, matrix: &Matrix, bias: Option<&Vector>) -> Result<Tensor> {
         let [y] = self.linears(Input::Rows(x), [(matrix, bias)])?;
         Ok(y)
     }
@@ -596,7 +559,7 @@ impl Ops for SplitOps {
         &mut self,
         input: Input<'_, SplitOps>,
         matrices: [LinearRef<'_, SplitOps>; N],
-    ) -> Result<[Tensor; N], ModelError> {
+    ) -> Result<[Tensor; N]> {
         let at = matrices.first().map_or(At::Host, |(matrix, _)| matrix.at());
         at!(at, place => {
             let x = place.rows(self, input.rows())?;
@@ -613,7 +576,7 @@ impl Ops for SplitOps {
         input: Input<'_, SplitOps>,
         matrix: LinearRef<'_, SplitOps>,
         scale: f32,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         at!(matrix.0.at(), place => {
             let rows = place.rows(self, input.rows())?;
             let x = place.own_rows(self, x)?;
@@ -629,7 +592,7 @@ impl Ops for SplitOps {
         gate: LinearRef<'_, SplitOps>,
         up: LinearRef<'_, SplitOps>,
         activation: Activation,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         at!(gate.0.at(), place => {
             let rows = place.rows(self, input.rows())?;
             let input = place.input(input, &rows)?;
@@ -639,17 +602,29 @@ impl Ops for SplitOps {
         })
     }
 
-    fn rotate(
-        &mut self,
-        x: Tensor,
-        angles: &Angles,
-        head_dim: usize,
-    ) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let (x, angles) = (place.own_rows(self, x)?, place.angles(angles)?);
-            let x = place.ops(self)?.rotate(x, angles, head_dim)?;
-            Ok(place.made(x))
+    fn grouped_linear(&mut self, products: &[Product<'_, SplitOps>]) -> Result<Vec<Tensor>> {
+        let at = products
+            .first()
+            .map_or(At::Host, |product| product.weights.0.at());
+        at!(at, place => {
+            let rows = products.iter().map(|product| place.rows(self, product.x));
+            let rows = rows.collect::<Result<Vec<_>, _>>()?;
+            let mut here = Vec::with_capacity(products.len());
+            for (product, x) in products.iter().zip(&rows) {
+                let gate = |(gate, activation)| Ok((place.linear(gate)?, activation));
+                here.push(Product {
+                    x: &**x,
+                    weights: place.linear(product.weights)?,
+                    gate: product.gate.map(gate).transpose()?,
+                });
+            }
+            let made = place.ops(self)?.grouped_linear(&here)?;
+            Ok(made.into_iter().map(|y| place.made(y)).collect())
         })
+    }
+
+    fn rotate(&mut self, x: Tensor, angles: &Angles, head_dim: usize) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x, angles angles => rotate(x, angles, head_dim))
     }
 
     fn append_kv(
@@ -659,7 +634,7 @@ impl Ops for SplitOps {
         angles: Option<&Angles>,
         value: &Tensor,
         plan: &StepPlan,
-    ) -> Result<(), ModelError> {
+    ) -> Result<()> {
         let (at, kv_layer) = self.kv_at(layer.kv_layer)?;
         let layer = LayerConfig { kv_layer, ..*layer };
         at!(at, place => {
@@ -676,7 +651,7 @@ impl Ops for SplitOps {
         (key, value): (Tensor, &Tensor),
         angles: Option<&Angles>,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let (At::Gpu(gpu), kv_layer) = self.kv_at(layer.kv_layer)? else {
             let mut query = query;
             if let Some(angles) = angles {
@@ -702,13 +677,9 @@ impl Ops for SplitOps {
         sinks: Option<&Vector>,
         plan: &StepPlan,
         attention: &Attention,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let (at, layer) = self.kv_at(layer)?;
-        at!(at, place => {
-            let (query, sinks) = (place.rows(self, query)?, place.optional(sinks)?);
-            let out = place.ops(self)?.attend(layer, &query, sinks, plan, attention)?;
-            Ok(place.made(out))
-        })
+        run!(self, at, rows query, optional sinks => attend(layer, query, sinks, plan, attention))
     }
 
     fn short_conv(
@@ -718,13 +689,9 @@ impl Ops for SplitOps {
         (kernel, bias): (&Vector, Option<&Vector>),
         silu: bool,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
-        at!(kernel.at(), place => {
-            let kernel = (place.vector(kernel)?, place.optional(bias)?);
-            let x = place.rows(self, x)?;
-            let out = place.ops(self)?.short_conv(layer, &x, kernel, silu, plan)?;
-            Ok(place.made(out))
-        })
+    ) -> Result<Tensor> {
+        run!(self, kernel.at(), vector kernel, optional bias, rows x
+            => short_conv(layer, x, (kernel, bias), silu, plan))
     }
 
     fn delta_rule(
@@ -734,7 +701,7 @@ impl Ops for SplitOps {
         (alpha, beta): (&Tensor, &Tensor),
         rule: &DeltaRule<'_, SplitOps>,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         at!(rule.decay.at(), place => {
             let x = place.rows(self, x)?;
             let (alpha, beta) = (place.rows(self, alpha)?, place.rows(self, beta)?);
@@ -756,7 +723,7 @@ impl Ops for SplitOps {
         steps: &Tensor,
         scan: &SelectiveScan<'_, SplitOps>,
         plan: &StepPlan,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         at!(scan.decay.at(), place => {
             let (x, steps) = (place.rows(self, x)?, place.rows(self, steps)?);
             let scan = SelectiveScan {
@@ -777,75 +744,41 @@ impl Ops for SplitOps {
         value: &Tensor,
         spans: &[(Range<usize>, Range<usize>)],
         attention: &BidirectionalAttention<'_>,
-    ) -> Result<Tensor, ModelError> {
-        at!(query.at(), place => {
-            let query = place.rows(self, query)?;
-            let (key, value) = (place.rows(self, key)?, place.rows(self, value)?);
-            let ops = place.ops(self)?;
-            let out = ops.attend_bidirectional(&query, &key, &value, spans, attention)?;
-            Ok(place.made(out))
-        })
+    ) -> Result<Tensor> {
+        run!(self, query.at(), rows query, rows key, rows value
+            => attend_bidirectional(query, key, value, spans, attention))
     }
 
-    fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.own_rows(self, x)?;
-            Ok(place.made(place.ops(self)?.activate(x, activation)?))
-        })
+    fn activate(&mut self, x: Tensor, activation: Activation) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x => activate(x, activation))
     }
 
-    fn clamp(&mut self, x: Tensor, bounds: [f32; 2]) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.own_rows(self, x)?;
-            Ok(place.made(place.ops(self)?.clamp(x, bounds)?))
-        })
+    fn clamp(&mut self, x: Tensor, bounds: [f32; 2]) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x => clamp(x, bounds))
     }
 
-    fn tanh(&mut self, x: Tensor) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.own_rows(self, x)?;
-            Ok(place.made(place.ops(self)?.tanh(x)?))
-        })
+    fn tanh(&mut self, x: Tensor) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x => tanh(x))
     }
 
-    fn gated(
-        &mut self,
-        gate: Tensor,
-        up: &Tensor,
-        activation: Activation,
-    ) -> Result<Tensor, ModelError> {
-        at!(gate.at(), place => {
-            let (gate, up) = (place.own_rows(self, gate)?, place.rows(self, up)?);
-            Ok(place.made(place.ops(self)?.gated(gate, &up, activation)?))
-        })
+    fn gated(&mut self, gate: Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
+        run!(self, gate.at(), own_rows gate, rows up => gated(gate, up, activation))
     }
 
-    fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
-            Ok(place.made(place.ops(self)?.add(x, &y, scale)?))
-        })
+    fn add(&mut self, x: Tensor, y: &Tensor, scale: f32) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x, rows y => add(x, y, scale))
     }
 
-    fn scale_rows(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.own_rows(self, x)?;
-            Ok(place.made(place.ops(self)?.scale_rows(x, factors)?))
-        })
+    fn scale_rows(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x => scale_rows(x, factors))
     }
 
-    fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let (x, gate) = (place.own_rows(self, x)?, place.rows(self, gate)?);
-            Ok(place.made(place.ops(self)?.sigmoid_gate(x, &gate)?))
-        })
+    fn sigmoid_gate(&mut self, x: Tensor, gate: &Tensor) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x, rows gate => sigmoid_gate(x, gate))
     }
 
-    fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor, ModelError> {
-        at!(factors.at(), place => {
-            let (x, factors) = (place.rows(self, x)?, place.vector(factors)?);
-            Ok(place.made(place.ops(self)?.scale_columns(&x, factors)?))
-        })
+    fn scale_columns(&mut self, x: &Tensor, factors: &Vector) -> Result<Tensor> {
+        run!(self, factors.at(), rows x, vector factors => scale_columns(x, factors))
     }
 
     fn weighted_sum(
@@ -853,7 +786,7 @@ impl Ops for SplitOps {
         parts: &[&Tensor],
         factors: &Tensor,
         first: usize,
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         at!(parts.first().map_or(At::Host, |part| part.at()), place => {
             let parts = parts.iter().map(|part| place.rows(self, part));
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -863,46 +796,31 @@ impl Ops for SplitOps {
         })
     }
 
-    fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor, ModelError> {
-        at!(weights.at(), place => {
-            let (scores, weights) = (place.rows(self, scores)?, place.vector(weights)?);
-            Ok(place.made(place.ops(self)?.stream_factors(&scores, weights)?))
-        })
+    fn stream_factors(&mut self, scores: &Tensor, weights: &Vector) -> Result<Tensor> {
+        run!(self, weights.at(), rows scores, vector weights => stream_factors(scores, weights))
     }
 
-    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let (x, like) = (place.rows(self, x)?, place.rows(self, like)?);
-            Ok(place.made(place.ops(self)?.length_ratios(&x, &like)?))
-        })
+    fn length_ratios(&mut self, x: &Tensor, like: &Tensor) -> Result<Tensor> {
+        run!(self, x.at(), rows x, rows like => length_ratios(x, like))
     }
 
-    fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.own_rows(self, x)?;
-            Ok(place.made(place.ops(self)?.peaks(x, deviations)?))
-        })
+    fn peaks(&mut self, x: Tensor, deviations: f32) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x => peaks(x, deviations))
     }
 
-    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor, ModelError> {
+    fn plain_rows(&mut self, values: &[f32], width: usize) -> Result<Tensor> {
         self.cpu.plain_rows(values, width).map(Placed::Host)
     }
 
-    fn zeros(&mut self, like: &Tensor) -> Result<Tensor, ModelError> {
-        at!(like.at(), place => {
-            let like = place.rows(self, like)?;
-            Ok(place.made(place.ops(self)?.zeros(&like)?))
-        })
+    fn zeros(&mut self, like: &Tensor) -> Result<Tensor> {
+        run!(self, like.at(), rows like => zeros(like))
     }
 
-    fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.rows(self, x)?;
-            Ok(place.made(place.ops(self)?.columns(&x, first, n)?))
-        })
+    fn columns(&mut self, x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
+        run!(self, x.at(), rows x => columns(x, first, n))
     }
 
-    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor, ModelError> {
+    fn join(&mut self, parts: &[Tensor]) -> Result<Tensor> {
         at!(parts.first().map_or(At::Host, Placed::at), place => {
             let parts = parts.iter().map(|part| place.rows(self, part));
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -911,18 +829,12 @@ impl Ops for SplitOps {
         })
     }
 
-    fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let x = place.rows(self, x)?;
-            Ok(place.made(place.ops(self)?.gather_rows(&x, rows)?))
-        })
+    fn gather_rows(&mut self, x: &Tensor, rows: &[u32]) -> Result<Tensor> {
+        run!(self, x.at(), rows x => gather_rows(x, rows))
     }
 
-    fn add_to_rows(&mut self, x: Tensor, rows: &[u32], y: &Tensor) -> Result<Tensor, ModelError> {
-        at!(x.at(), place => {
-            let (x, y) = (place.own_rows(self, x)?, place.rows(self, y)?);
-            Ok(place.made(place.ops(self)?.add_to_rows(x, rows, &y)?))
-        })
+    fn add_to_rows(&mut self, x: Tensor, rows: &[u32], y: &Tensor) -> Result<Tensor> {
+        run!(self, x.at(), own_rows x, rows y => add_to_rows(x, rows, y))
     }
 
     fn mixture(
@@ -930,7 +842,7 @@ impl Ops for SplitOps {
         x: &Tensor,
         scores: &Tensor,
         (gpu, experts): &(usize, gpu::Experts),
-    ) -> Result<Tensor, ModelError> {
+    ) -> Result<Tensor> {
         let (x, scores) = (OnGpu(*gpu).rows(self, x)?, OnGpu(*gpu).rows(self, scores)?);
         let sum = self.gpu(*gpu)?.mixture(&x, &scores, experts)?;
         Ok(Placed::Gpu(*gpu, sum))
@@ -943,7 +855,7 @@ impl Ops for SplitOps {
         }
     }
 
-    fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<(), ModelError> {
+    fn read(&mut self, x: &Tensor, out: &mut [f32]) -> Result<()> {
         at!(x.at(), place => {
             let x = place.rows(self, x)?;
             place.ops(self)?.read(&x, out)

@@ -5,6 +5,8 @@ use std::ops::Range;
 use llmsrv_engine::{ModelError, SpanState, StateId, StepPlan};
 use llmsrv_kernels::Stretch;
 
+use super::Result;
+
 /// The states of all sequences, each over all layers.
 #[derive(Debug)]
 pub(crate) struct States {
@@ -32,7 +34,7 @@ impl States {
     }
 
     /// Makes room for `n_states` states and keeps those that exist.
-    pub(crate) fn reserve(&mut self, n_states: usize) -> Result<(), ModelError> {
+    pub(crate) fn reserve(&mut self, n_states: usize) -> Result<()> {
         let len = self.len();
         while self.slots.len() < n_states {
             let mut slot = Vec::new();
@@ -45,24 +47,19 @@ impl States {
     }
 
     /// Sets a state to zeros.
-    pub(crate) fn clear(&mut self, id: StateId) -> Result<(), ModelError> {
+    pub(crate) fn clear(&mut self, id: StateId) -> Result<()> {
         let slot = self.slots.get_mut(id.0 as usize).ok_or_else(lost)?;
         slot.fill(0.0);
         Ok(())
     }
 
     /// Copies a state.
-    pub(crate) fn copy(&mut self, from: StateId, to: StateId) -> Result<(), ModelError> {
+    pub(crate) fn copy(&mut self, from: StateId, to: StateId) -> Result<()> {
         let len = self.len();
         self.copy_part(from, to, 0..len)
     }
 
-    fn copy_part(
-        &mut self,
-        from: StateId,
-        to: StateId,
-        part: Range<usize>,
-    ) -> Result<(), ModelError> {
+    fn copy_part(&mut self, from: StateId, to: StateId, part: Range<usize>) -> Result<()> {
         let pair = [from, to].map(|id| id.0 as usize);
         let [from, to] = self.slots.get_disjoint_mut(pair).map_err(|_| lost())?;
         match (from.get(part.clone()), to.get_mut(part)) {
@@ -80,8 +77,8 @@ impl States {
         layer: usize,
         (first, len): (usize, usize),
         plan: &StepPlan,
-        mut work: impl FnMut(&mut [Stretch<'_>]) -> Result<(), ModelError>,
-    ) -> Result<(), ModelError> {
+        mut work: impl FnMut(&mut [Stretch<'_>]) -> Result<()>,
+    ) -> Result<()> {
         let range = self.ranges.get(layer).cloned().ok_or_else(lost)?;
         let part = range.start + first..range.start + first + len;
         if part.end > range.end {

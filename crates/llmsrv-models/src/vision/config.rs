@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     arch::{Activation, NormKind},
-    source::{Source, invalid},
+    source::{Result, Source, invalid},
 };
 
 /// Where an encoder is stored, which decides the names of its keys and tensors.
@@ -274,7 +274,7 @@ impl Kind {
 
 impl Config {
     /// Reads the metadata. Every length is bounded here, so that sizes made of them do not overflow.
-    pub(super) fn read(source: &Source, location: Location) -> Result<Config, LoadError> {
+    pub(super) fn read(source: &Source, location: Location) -> Result<Config> {
         let kind = match location {
             Location::Mmproj => kind(source)?,
             Location::Decoder => {
@@ -636,7 +636,7 @@ pub(super) fn check_stretch((width, height): (u32, u32)) -> Result<(), ImageErro
 }
 
 /// Reads how MiniCPM-V cuts images, which its version says.
-fn slices(source: &Source) -> Result<Rule, LoadError> {
+fn slices(source: &Source) -> Result<Rule> {
     match source.optional_count("minicpmv_version")?.unwrap_or(2) {
         2 => Ok(Rule::Slices { nested: true }),
         3..=6 | 100_045 => Ok(Rule::Slices { nested: false }),
@@ -645,7 +645,7 @@ fn slices(source: &Source) -> Result<Rule, LoadError> {
 }
 
 /// Returns how many queries look at a view.
-fn queries(source: &Source) -> Result<usize, LoadError> {
+fn queries(source: &Source) -> Result<usize> {
     let n_queries = source.n_rows(QUERIES).unwrap_or(0);
     if !(1..=MOST_QUERIES).contains(&n_queries) {
         return Err(invalid(format!("tensor {QUERIES} has {n_queries} rows")));
@@ -654,8 +654,8 @@ fn queries(source: &Source) -> Result<usize, LoadError> {
 }
 
 /// Reads how many pixels images may have, at least and at most, in rows of `row` times `row` pixels.
-fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize), LoadError> {
-    let limit = |keys: [&str; 2]| -> Result<Option<usize>, LoadError> {
+fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize)> {
+    let limit = |keys: [&str; 2]| -> Result<Option<usize>> {
         for key in keys {
             if let Some(pixels) = source.optional_count(key)? {
                 return Ok(Some(pixels));
@@ -690,7 +690,7 @@ fn own_size(source: &Source, kind: Kind, row: usize) -> Result<(usize, usize), L
 }
 
 /// Reads how many rows an image has, each of `row` times `row` pixels.
-fn filled(source: &Source, row: usize) -> Result<Sizing, LoadError> {
+fn filled(source: &Source, row: usize) -> Result<Sizing> {
     let most = source.optional_count("vision.image_max_pixels")?;
     let most_rows = most.map_or(ROWS_OF_GEMMA4, |pixels| pixels / (row * row));
     Ok(Sizing::Filled {
@@ -700,12 +700,7 @@ fn filled(source: &Source, row: usize) -> Result<Sizing, LoadError> {
 
 /// Reads which layers have windows, and how large they are; a row of the result has `row` pixels on a
 /// side.
-fn windows(
-    source: &Source,
-    location: Location,
-    n_layers: usize,
-    row: usize,
-) -> Result<Windows, LoadError> {
+fn windows(source: &Source, location: Location, n_layers: usize, row: usize) -> Result<Windows> {
     let pixels = source.optional_count("vision.window_size")?.unwrap_or(112);
     if pixels < row {
         let key = source.full("vision.window_size");
@@ -731,11 +726,7 @@ fn windows(
 }
 
 /// Reads which layers give further elements of the rows.
-fn deepstack(
-    source: &Source,
-    location: Location,
-    n_layers: usize,
-) -> Result<Vec<usize>, LoadError> {
+fn deepstack(source: &Source, location: Location, n_layers: usize) -> Result<Vec<usize>> {
     let key = match location {
         Location::Mmproj => "vision.is_deepstack_layers",
         Location::Decoder => "vision.deepstack_visual_indexes",
@@ -759,7 +750,7 @@ fn deepstack(
     })
 }
 
-fn kind(source: &Source) -> Result<Kind, LoadError> {
+fn kind(source: &Source) -> Result<Kind> {
     let name = source
         .text("projector_type")
         .filter(|name| !name.is_empty())
@@ -773,7 +764,7 @@ fn kind(source: &Source) -> Result<Kind, LoadError> {
 }
 
 /// Three numbers of at least `least`.
-fn colours(source: &Source, key: &str, least: f32) -> Result<[f32; 3], LoadError> {
+fn colours(source: &Source, key: &str, least: f32) -> Result<[f32; 3]> {
     let numbers = source.numbers(key).unwrap_or_default();
     let numbers: Option<[f32; 3]> = numbers.get(..3).and_then(|list| list.try_into().ok());
     numbers

@@ -3,10 +3,8 @@
 
 use std::ops::Range;
 
-use llmsrv_engine::LoadError;
-
 use super::resample::Filter;
-use crate::source::{Source, invalid};
+use crate::source::{Result, Source, invalid};
 
 /// How images may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,11 +76,7 @@ pub(super) struct Cut {
 
 impl Rule {
     /// Reads which sizes LLaVA 1.6 has, in tiles of `side` times `side` pixels, `n_rows` rows on a side.
-    pub(super) fn kept(
-        source: &Source,
-        side: usize,
-        n_rows: usize,
-    ) -> Result<Option<Rule>, LoadError> {
+    pub(super) fn kept(source: &Source, side: usize, n_rows: usize) -> Result<Option<Rule>> {
         let key = "vision.image_grid_pinpoints";
         let Some(pixels) = source.integers(key).filter(|list| !list.is_empty()) else {
             return Ok(None);
@@ -112,7 +106,7 @@ impl Rule {
     }
 
     /// Reads how long the longer side of an image for Idefics 3 is, in tiles of `side` pixels.
-    pub(super) fn longest(source: &Source, side: usize) -> Result<Rule, LoadError> {
+    pub(super) fn longest(source: &Source, side: usize) -> Result<Rule> {
         let key = "vision.preproc_image_size";
         let longest = source.optional_count(key)?;
         if let Some(longest) = longest.filter(|longest| longest.div_ceil(side) > MOST_BESIDE) {
@@ -125,7 +119,7 @@ impl Rule {
     }
 
     /// Reads how many tiles an image for InternVL has.
-    pub(super) fn shape(source: &Source) -> Result<Rule, LoadError> {
+    pub(super) fn shape(source: &Source) -> Result<Rule> {
         let least = source.optional_count("vision.preproc_min_tiles")?;
         let most = source.optional_count("vision.preproc_max_tiles")?;
         let (least, most) = (least.unwrap_or(1), most.unwrap_or(TILES_OF_INTERNVL));

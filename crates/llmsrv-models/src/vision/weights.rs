@@ -10,7 +10,7 @@ use crate::{
     arch::NormKind,
     errors::device,
     ops::{LinearRef, Ops},
-    source::{FileMatrix, Source, invalid},
+    source::{FileMatrix, Result, Source, invalid},
     weights::Norm,
 };
 
@@ -274,7 +274,7 @@ impl<O: Ops> Weights<O> {
         config: &Config,
         out_width: usize,
         ops: &mut O,
-    ) -> Result<Weights<O>, LoadError> {
+    ) -> Result<Weights<O>> {
         let names = match config.location {
             Location::Mmproj => &MMPROJ,
             Location::Decoder => match config.kind {
@@ -364,7 +364,7 @@ struct Loader<'a, O: Ops> {
 impl<O: Ops> Loader<'_, O> {
     /// Returns the matrix from the pixels of a patch. Models that read films have one for each of two
     /// frames; both frames of a still image are the same, so their sum does.
-    fn patch_matrix(&mut self) -> Result<O::Matrix, LoadError> {
+    fn patch_matrix(&mut self) -> Result<O::Matrix> {
         let (patch, width) = (self.config.patch_size, self.config.width);
         let n_pixels = patch * patch;
         let name = format!("{}.weight", self.names.patch);
@@ -398,7 +398,7 @@ impl<O: Ops> Loader<'_, O> {
 
     /// Returns one position for each of `side` times `side` patches. That of the class, which is the first
     /// one, in Llama 4 the last one, is added to it.
-    fn positions(&self, side: usize, class: &mut Option<Vec<f32>>) -> Result<Positions, LoadError> {
+    fn positions(&self, side: usize, class: &mut Option<Vec<f32>>) -> Result<Positions> {
         let n_rows = side * side + usize::from(class.is_some());
         let is_last = self.config.kind == Kind::Llama4;
         let table = self
@@ -417,7 +417,7 @@ impl<O: Ops> Loader<'_, O> {
     }
 
     /// Returns a square grid of positions, and how many are on a side.
-    fn square_grid(&self) -> Result<(FileMatrix, usize), LoadError> {
+    fn square_grid(&self) -> Result<(FileMatrix, usize)> {
         let name = self.names.positions;
         let n_rows = self.source.n_rows(name).unwrap_or(0);
         let side = n_rows.isqrt();
@@ -431,7 +431,7 @@ impl<O: Ops> Loader<'_, O> {
     }
 
     /// Returns the rows of at least `n` columns and as many lines.
-    fn by_axis(&self, n: usize) -> Result<Positions, LoadError> {
+    fn by_axis(&self, n: usize) -> Result<Positions> {
         let name = self.names.positions;
         let n_rows = self.source.n_rows(name).unwrap_or(0);
         if n_rows < n {
@@ -451,7 +451,7 @@ impl<O: Ops> Loader<'_, O> {
 
     /// Reads what bounds the elements before and after a matrix: numbers beside it, or those of all
     /// matrices in one tensor, seven for each layer and that of the projector.
-    fn bounds(&self, name: &str) -> Result<Option<Bounds>, LoadError> {
+    fn bounds(&self, name: &str) -> Result<Option<Bounds>> {
         if self.config.kind != Kind::Gemma4 {
             return Ok(None);
         }
@@ -484,7 +484,7 @@ impl<O: Ops> Loader<'_, O> {
         }))
     }
 
-    fn packed_bounds(&self, name: &str) -> Result<Option<[f32; 4]>, LoadError> {
+    fn packed_bounds(&self, name: &str) -> Result<Option<[f32; 4]>> {
         let parts = [
             "attn_q", "attn_k", "attn_v", "attn_out", "ffn_gate", "ffn_up", "ffn_down",
         ];
@@ -511,7 +511,7 @@ impl<O: Ops> Loader<'_, O> {
     }
 
     /// Returns the matrices of queries, keys and values, which may be one.
-    fn query_key_value(&mut self, idx: usize) -> Result<[Linear<O>; 3], LoadError> {
+    fn query_key_value(&mut self, idx: usize) -> Result<[Linear<O>; 3]> {
         let width = self.config.width;
         let part = |part: &str| format!("v.blk.{idx}.{part}");
         let all = part("attn_qkv");
@@ -522,7 +522,7 @@ impl<O: Ops> Loader<'_, O> {
             (false, 1) => (part("attn_k"), width, 0),
             (false, _) => (part("attn_v"), width, 0),
         };
-        let mut load = |number: usize| -> Result<Linear<O>, LoadError> {
+        let mut load = |number: usize| -> Result<Linear<O>> {
             let (name, n_rows, first) = named(number);
             let rows = first..first + width;
             // Values do not turn.
@@ -563,7 +563,7 @@ impl<O: Ops> Loader<'_, O> {
     }
 
     /// Returns what makes further elements of the rows, if the layer does.
-    fn deepstack(&mut self, idx: usize, out_width: usize) -> Result<Option<Merger<O>>, LoadError> {
+    fn deepstack(&mut self, idx: usize, out_width: usize) -> Result<Option<Merger<O>>> {
         let layers = &self.config.deepstack;
         let Some(number) = layers.iter().position(|layer| *layer == idx) else {
             return Ok(None);
@@ -589,11 +589,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(Some(merger))
     }
 
-    fn merger(
-        &mut self,
-        [first, second]: [&str; 2],
-        out_width: usize,
-    ) -> Result<Merger<O>, LoadError> {
+    fn merger(&mut self, [first, second]: [&str; 2], out_width: usize) -> Result<Merger<O>> {
         let merged = self.config.merge.pow(2) * self.config.width;
         let hidden = self.source.n_rows(&format!("{first}.weight")).unwrap_or(0);
         Ok(Merger {
@@ -605,7 +601,7 @@ impl<O: Ops> Loader<'_, O> {
         })
     }
 
-    fn layer(&mut self, idx: usize, out_width: usize) -> Result<Layer<O>, LoadError> {
+    fn layer(&mut self, idx: usize, out_width: usize) -> Result<Layer<O>> {
         let (names, width, hidden) = (self.names, self.config.width, self.config.hidden);
         let name = |part: &str| format!("v.blk.{idx}.{part}");
         // Files of the first converters have these two names exchanged.
@@ -642,7 +638,7 @@ impl<O: Ops> Loader<'_, O> {
     }
 
     /// Returns the row between lines, which is the embedding of a token.
-    fn line_break(&self, out_width: usize) -> Result<Option<Vec<f32>>, LoadError> {
+    fn line_break(&self, out_width: usize) -> Result<Option<Vec<f32>>> {
         let source = self.source;
         if !self.config.has_breaks {
             return Ok(None);
@@ -661,7 +657,7 @@ impl<O: Ops> Loader<'_, O> {
         Ok(Some(values))
     }
 
-    fn projector(&mut self, out_width: usize) -> Result<Projector<O>, LoadError> {
+    fn projector(&mut self, out_width: usize) -> Result<Projector<O>> {
         let (source, width) = (self.source, self.config.width);
         match self.config.kind {
             Kind::MiniCpm => {
@@ -798,7 +794,7 @@ impl<O: Ops> Loader<'_, O> {
         }
     }
 
-    fn linear(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear<O>, LoadError> {
+    fn linear(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Linear<O>> {
         let matrix = self
             .source
             .matrix(&format!("{name}.weight"), n_rows, n_cols)?;
@@ -809,27 +805,22 @@ impl<O: Ops> Loader<'_, O> {
         })
     }
 
-    fn norm(&mut self, name: &str) -> Result<Norm<O>, LoadError> {
+    fn norm(&mut self, name: &str) -> Result<Norm<O>> {
         let norm = self.optional_norm(name)?;
         norm.ok_or_else(|| missing(name))
     }
 
-    fn optional_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+    fn optional_norm(&mut self, name: &str) -> Result<Option<Norm<O>>> {
         self.norm_of(name, self.config.width, self.config.norm)
     }
 
     /// Returns a norm to the mean 0 and the variance 1, of a row of any width.
-    fn layer_norm(&mut self, name: &str, width: usize) -> Result<Norm<O>, LoadError> {
+    fn layer_norm(&mut self, name: &str, width: usize) -> Result<Norm<O>> {
         let norm = self.norm_of(name, width, NormKind::Layer)?;
         norm.ok_or_else(|| missing(name))
     }
 
-    fn norm_of(
-        &mut self,
-        name: &str,
-        width: usize,
-        kind: NormKind,
-    ) -> Result<Option<Norm<O>>, LoadError> {
+    fn norm_of(&mut self, name: &str, width: usize, kind: NormKind) -> Result<Option<Norm<O>>> {
         let Some(weight) = self.optional(&format!("{name}.weight"), width)? else {
             return Ok(None);
         };
@@ -843,7 +834,7 @@ impl<O: Ops> Loader<'_, O> {
     }
 
     /// Returns the norm of each head of queries or keys, in encoders that have one.
-    fn head_norm(&mut self, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+    fn head_norm(&mut self, name: &str) -> Result<Option<Norm<O>>> {
         let head_dim = self.config.width / self.config.n_heads;
         match self.config.kind {
             Kind::Glm | Kind::Gemma4 => {
@@ -859,16 +850,16 @@ impl<O: Ops> Loader<'_, O> {
         }
     }
 
-    fn optional(&mut self, name: &str, len: usize) -> Result<Option<O::Vector>, LoadError> {
+    fn optional(&mut self, name: &str, len: usize) -> Result<Option<O::Vector>> {
         let values = self.source.optional_vector(name, len)?;
         values.map(|values| self.vector(values)).transpose()
     }
 
-    fn vector(&mut self, values: Vec<f32>) -> Result<O::Vector, LoadError> {
+    fn vector(&mut self, values: Vec<f32>) -> Result<O::Vector> {
         self.ops.vector(values).map_err(device)
     }
 
-    fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix, LoadError> {
+    fn upload(&mut self, matrix: FileMatrix) -> Result<O::Matrix> {
         self.ops.matrix(matrix).map_err(device)
     }
 }

@@ -1,7 +1,5 @@
 //! Layers, and the norms that all their parts have.
 
-use llmsrv_engine::LoadError;
-
 use super::{LayerWeights, Mixer, Norm};
 use crate::{
     arch::{ArchConfig, FeedForwardConfig, Mixer as MixerConfig, NormKind},
@@ -9,11 +7,11 @@ use crate::{
     loader::Loader,
     ops::Holder,
     parts::Part,
-    source::invalid,
+    source::{Result, invalid},
 };
 
 impl<O: Holder> Loader<'_, O, ArchConfig> {
-    pub(super) fn layer(&mut self, idx: usize) -> Result<LayerWeights<O>, LoadError> {
+    pub(super) fn layer(&mut self, idx: usize) -> Result<LayerWeights<O>> {
         let arch = self.config;
         let name = |part: &str| format!("blk.{idx}.{part}");
         let config = arch
@@ -85,22 +83,18 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     }
 
     /// Loads the norm before the last matrix of a part of a layer, where there is one.
-    pub(super) fn sub_norm(
-        &mut self,
-        name: &str,
-        len: usize,
-    ) -> Result<Option<O::Vector>, LoadError> {
+    pub(super) fn sub_norm(&mut self, name: &str, len: usize) -> Result<Option<O::Vector>> {
         let norm = self.config.sub_norms.then(|| self.norm(name, len));
         norm.transpose()
     }
 
-    pub(super) fn norm(&mut self, name: &str, len: usize) -> Result<O::Vector, LoadError> {
+    pub(super) fn norm(&mut self, name: &str, len: usize) -> Result<O::Vector> {
         let values = self.source.vector(name, len)?;
         self.ops.vector(values).map_err(device)
     }
 
     /// Loads a norm of the residual stream.
-    pub(super) fn residual_norm(&mut self, name: &str) -> Result<Norm<O>, LoadError> {
+    pub(super) fn residual_norm(&mut self, name: &str) -> Result<Norm<O>> {
         let width = self.config.width;
         // Files of Falcon H1 leave out the ending.
         let full = format!("{name}.weight");
@@ -122,13 +116,13 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     }
 
     /// Loads the norm before a part of a layer, where there are both.
-    fn pre_norm(&mut self, has_part: bool, name: &str) -> Result<Option<Norm<O>>, LoadError> {
+    fn pre_norm(&mut self, has_part: bool, name: &str) -> Result<Option<Norm<O>>> {
         let wanted = has_part && self.config.pre_norm;
         let norm = wanted.then(|| self.residual_norm(name));
         norm.transpose()
     }
 
-    fn norm_if(&mut self, wanted: bool, name: &str) -> Result<Option<O::Vector>, LoadError> {
+    fn norm_if(&mut self, wanted: bool, name: &str) -> Result<Option<O::Vector>> {
         let norm = wanted.then(|| self.norm(name, self.config.width));
         norm.transpose()
     }

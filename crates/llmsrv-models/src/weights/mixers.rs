@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use llmsrv_engine::LoadError;
-
 use super::{AttentionWeights, DeltaNetWeights, LatentWeights, ScanWeights, ShortConvWeights};
 use crate::{
     arch::{ArchConfig, DeltaNetConfig, LatentConfig, LayerConfig, QkNorm, ScanConfig},
@@ -11,7 +9,7 @@ use crate::{
     linear::Linear,
     loader::Loader,
     ops::Holder,
-    source::FileMatrix,
+    source::{FileMatrix, Result},
 };
 
 /// To queries and their gates, and to keys and values.
@@ -28,7 +26,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         &mut self,
         config: &LayerConfig,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<AttentionWeights<O>, LoadError> {
+    ) -> Result<AttentionWeights<O>> {
         let arch = self.config;
         let qk_norm = |heads_width| match arch.qk_norm {
             None | Some(QkNorm::Plain) => None,
@@ -90,7 +88,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         &mut self,
         head_dim: usize,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<[O::Vector; 2], LoadError> {
+    ) -> Result<[O::Vector; 2]> {
         let mut weights = self.source.vector(&name("attn_q_norm.weight"), head_dim)?;
         let of_keys = self.source.vector(&name("attn_k_norm.weight"), head_dim)?;
         for (weight, of_key) in weights.iter_mut().zip(of_keys) {
@@ -107,7 +105,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         n_heads: usize,
         config: LatentConfig,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<LatentWeights<O>, LoadError> {
+    ) -> Result<LatentWeights<O>> {
         let LatentConfig {
             rank,
             key_dim,
@@ -179,7 +177,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         taps: usize,
         width: usize,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<ShortConvWeights<O>, LoadError> {
+    ) -> Result<ShortConvWeights<O>> {
         let [before, after, input] =
             self.stacked(&name("shortconv.in_proj"), [width; 3], self.config.width)?;
         Ok(ShortConvWeights {
@@ -195,7 +193,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         &mut self,
         config: DeltaNetConfig,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<DeltaNetWeights<O>, LoadError> {
+    ) -> Result<DeltaNetWeights<O>> {
         let (n_heads, key_heads) = (config.n_value_heads, config.n_key_heads);
         let (keys, values) = (config.key_width(), config.value_width());
         let dim = config.head_dim;
@@ -251,7 +249,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         &mut self,
         config: ScanConfig,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<ScanWeights<O>, LoadError> {
+    ) -> Result<ScanWeights<O>> {
         let (width, conv_width) = (config.width(), config.conv_width());
         let heights = [width, conv_width, config.n_heads];
         let [gate, input, steps] = self.stacked(&name("ssm_in"), heights, self.config.width)?;
@@ -281,7 +279,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     }
 
     /// Loads the weights of a convolution: in the file a row for each channel, here one for each tap.
-    fn kernel(&mut self, name: &str, taps: usize, width: usize) -> Result<O::Vector, LoadError> {
+    fn kernel(&mut self, name: &str, taps: usize, width: usize) -> Result<O::Vector> {
         let by_channel = self.source.grid(name, taps, width)?;
         let mut by_tap = vec![0.0; by_channel.len()];
         for (channel, weights) in by_channel.chunks_exact(taps).enumerate() {
@@ -299,7 +297,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         &mut self,
         config: &LayerConfig,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<Projections<O>, LoadError> {
+    ) -> Result<Projections<O>> {
         let width = self.config.width;
         let (query_width, kv_width) = (config.query_width(), config.kv_width());
         if self.source.has(&name("attn_qkv.weight")) {

@@ -2,8 +2,6 @@
 
 use std::{iter::repeat_with, ops::Range};
 
-use llmsrv_engine::LoadError;
-
 use super::{
     Beside, Early, Experts, FeedForward, LayerInput, LayerStreams, Mlp, PerLayer, Streams,
 };
@@ -14,12 +12,12 @@ use crate::{
     loader::Loader,
     ops::{ExpertNetwork, ExpertNetworks, Holder},
     parts::Part,
-    source::FileMatrix,
+    source::{FileMatrix, Result},
 };
 
 impl<O: Holder> Loader<'_, O, ArchConfig> {
     /// Loads the second embedding.
-    pub(super) fn per_layer(&mut self, n_vocab: usize) -> Result<Option<PerLayer<O>>, LoadError> {
+    pub(super) fn per_layer(&mut self, n_vocab: usize) -> Result<Option<PerLayer<O>>> {
         let Some(part) = self.config.per_layer_input else {
             return Ok(None);
         };
@@ -36,7 +34,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     }
 
     /// Loads what is between one residual stream and several.
-    pub(super) fn streams(&mut self) -> Result<Option<Streams<O>>, LoadError> {
+    pub(super) fn streams(&mut self) -> Result<Option<Streams<O>>> {
         let Some(streams) = self.config.streams else {
             return Ok(None);
         };
@@ -57,7 +55,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     pub(super) fn layer_streams(
         &mut self,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<Option<LayerStreams<O>>, LoadError> {
+    ) -> Result<Option<LayerStreams<O>>> {
         let Some(streams) = self.config.streams else {
             return Ok(None);
         };
@@ -106,7 +104,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     pub(super) fn layer_input(
         &mut self,
         name: &dyn Fn(&str) -> String,
-    ) -> Result<Option<LayerInput<O>>, LoadError> {
+    ) -> Result<Option<LayerInput<O>>> {
         let Some(part) = self.config.per_layer_input else {
             return Ok(None);
         };
@@ -124,7 +122,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         &mut self,
         (idx, layer): (usize, &LayerConfig),
         name: &dyn Fn(&str) -> String,
-    ) -> Result<FeedForward<O>, LoadError> {
+    ) -> Result<FeedForward<O>> {
         let arch = self.config;
         let config = match layer.feed_forward {
             FeedForwardConfig::None => return Ok(FeedForward::None),
@@ -255,11 +253,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
 
     /// Loads the network beside experts. The router reads the residual stream divided by its mean square
     /// and by the root of its width.
-    fn beside(
-        &mut self,
-        name: &dyn Fn(&str) -> String,
-        hidden: usize,
-    ) -> Result<Beside<O>, LoadError> {
+    fn beside(&mut self, name: &dyn Fn(&str) -> String, hidden: usize) -> Result<Beside<O>> {
         let width = self.config.width;
         let mut router = self.source.vector(&name("ffn_gate_inp.scale"), width)?;
         for weight in &mut router {
@@ -281,7 +275,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         name: &str,
         scaled: bool,
         [n, n_rows, n_cols]: [usize; 3],
-    ) -> Result<Vec<Linear<O>>, LoadError> {
+    ) -> Result<Vec<Linear<O>>> {
         let full = format!("{name}.weight");
         let matrices = if scaled {
             self.source.scaled_matrices(&full, n, n_rows, n_cols)?
@@ -297,10 +291,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
     }
 
     /// Takes a matrix of each expert.
-    fn experts(
-        &mut self,
-        matrices: Vec<(FileMatrix, Option<Vec<f32>>)>,
-    ) -> Result<Vec<Linear<O>>, LoadError> {
+    fn experts(&mut self, matrices: Vec<(FileMatrix, Option<Vec<f32>>)>) -> Result<Vec<Linear<O>>> {
         let made = self.ops.stack(matrices).map_err(device)?;
         let experts = made.into_iter().map(|(matrix, bias)| Linear {
             matrix,
@@ -316,7 +307,7 @@ impl<O: Holder> Loader<'_, O, ArchConfig> {
         suffix: &str,
         width: usize,
         gated: bool,
-    ) -> Result<Mlp<O>, LoadError> {
+    ) -> Result<Mlp<O>> {
         let part = |part: &str| name(&format!("ffn_{part}{suffix}"));
         let gate = gated.then(|| self.linear(&part("gate"), width, self.config.width));
         Ok(Mlp {

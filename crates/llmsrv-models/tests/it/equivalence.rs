@@ -3,7 +3,9 @@
 use crate::tiny::{
     CASES, Case, Random, all_logits, difference, plan, wide, wide_latent, with_state,
 };
-use llmsrv_engine::{BlockId, GpuOptions, LoadOptions, Model, Span, SpanState, StateId, StepPlan};
+use llmsrv_engine::{
+    BlockId, GpuArithmetic, GpuOptions, LoadOptions, Model, Span, SpanState, StateId, StepPlan,
+};
 use llmsrv_gguf::TensorType;
 use proptest::prelude::*;
 
@@ -26,6 +28,7 @@ pub(crate) fn load_on(case: &Case, kv_cache_type: &str, device: &str) -> Box<dyn
 
 /// Tests compute on whatever there is.
 pub(crate) const SOFTWARE: GpuOptions = GpuOptions {
+    arithmetic: GpuArithmetic::Exact,
     vendor: true,
     software: true,
     leave_free_bytes: 0,

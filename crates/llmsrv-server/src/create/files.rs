@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_store::{Digest, Layer, LayerKind, Store, StoredModel};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, refuse};
 
 /// An uploaded file.
 pub(super) struct Found {
@@ -150,9 +150,7 @@ pub(super) fn base_parts(base: &StoredModel) -> Result<Vec<Gguf>, ApiError> {
 /// Puts the parts of a split model in order; none may be missing.
 pub(super) fn in_order(mut parts: Vec<Gguf>) -> Result<Vec<Gguf>, ApiError> {
     let Some(first) = parts.first() else {
-        return Err(ApiError::bad_request(
-            "the files hold no model, only what belongs to one",
-        ));
+        refuse!("the files hold no model, only what belongs to one");
     };
     let count = first
         .file

@@ -10,7 +10,10 @@ use llmsrv_convert::Target;
 use llmsrv_store::{Digest, ModelName};
 use serde_json::{Map, Value, json};
 
-use crate::{dialect::native::model_name, error::ApiError};
+use crate::{
+    dialect::native::model_name,
+    error::{ApiError, refuse},
+};
 
 /// A request of `/api/create`.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ impl CreateRequest {
         }
         let files = blobs(given.unwrap_or_default())?;
         if from.is_none() && files.is_empty() {
-            return Err(ApiError::bad_request("no files provided to convert"));
+            refuse!("no files provided to convert");
         }
         let adapters = blobs(fields.object("adapters")?.unwrap_or_default())?;
         let old_name = filled(&mut fields, "quantization")?;
@@ -99,7 +102,7 @@ fn parse_name(text: &str) -> Result<ModelName, ApiError> {
 fn blobs(files: Map<String, Value>) -> Result<Vec<(String, Digest)>, ApiError> {
     let files = files.into_iter().map(|(name, digest)| {
         if !is_relative(&name) {
-            return Err(ApiError::bad_request("file path must be relative"));
+            refuse!("file path must be relative");
         }
         let digest: Digest = digest.as_str().unwrap_or_default().parse()?;
         Ok((name, digest))
@@ -139,9 +142,9 @@ fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
         if !ROLES.contains(&role.as_str())
             || !matches!(message["content"], Value::String(_) | Value::Null)
         {
-            return Err(ApiError::bad_request(
-                "messages must be objects with a role (\"system\", \"user\", \"assistant\" or \"tool\") and a content",
-            ));
+            refuse!(
+                "messages must be objects with a role (\"system\", \"user\", \"assistant\" or \"tool\") and a content"
+            );
         }
         message["role"] = json!(role);
     }

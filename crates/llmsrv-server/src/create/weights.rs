@@ -12,7 +12,10 @@ use super::{
     manifest::ManifestBuilder,
     request::CreateRequest,
 };
-use crate::{error::ApiError, progress::Progress};
+use crate::{
+    error::{ApiError, refuse},
+    progress::Progress,
+};
 
 /// What is to be done, all of it possible as far as headers tell.
 pub(super) struct Weights {
@@ -150,7 +153,7 @@ impl Weights {
         let source = match (&made, old) {
             (Some(file), _) => file.path().to_owned(),
             (None, Some(gguf)) => gguf.path.clone(),
-            (None, None) => return Err(ApiError::bad_request("no files provided to convert")),
+            (None, None) => refuse!("no files provided to convert"),
         };
         let adapter = self
             .adapter

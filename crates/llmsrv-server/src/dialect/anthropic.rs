@@ -13,7 +13,7 @@ use super::{
     Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts, to_value,
 };
 use crate::{
-    error::ApiError,
+    error::{ApiError, refuse},
     job::{Input, Job, ToolChoice},
 };
 
@@ -64,7 +64,7 @@ fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
     let model = model.ok_or_else(ApiError::model_required)?;
     let sent = fields.objects("messages")?;
     if sent.is_empty() {
-        return Err(ApiError::bad_request("messages is required"));
+        refuse!("messages is required");
     }
     let mut messages = Vec::new();
     let mut system = fields.take("system");
@@ -131,17 +131,13 @@ fn add_message(mut fields: Fields, messages: &mut Vec<Message>) -> Result<(), Ap
             return Ok(());
         }
         Some(Value::Array(blocks)) => blocks,
-        None => return Err(ApiError::bad_request("messages: content is required")),
-        Some(_) => {
-            return Err(ApiError::bad_request(
-                "messages: content must be a string or a list of blocks",
-            ));
-        }
+        None => refuse!("messages: content is required"),
+        Some(_) => refuse!("messages: content must be a string or a list of blocks"),
     };
     let mut has_results = false;
     for block in blocks {
         let Value::Object(block) = block else {
-            return Err(ApiError::bad_request("messages: a block must be an object"));
+            refuse!("messages: a block must be an object");
         };
         let mut block = Fields::from(block);
         match block.text("type")?.as_deref() {
@@ -158,7 +154,7 @@ fn add_message(mut fields: Fields, messages: &mut Vec<Message>) -> Result<(), Ap
                 let present = |text: Option<String>| text.filter(|text| !text.is_empty());
                 let (id, name) = (present(block.text("id")?), present(block.text("name")?));
                 let (Some(id), Some(name)) = (id, name) else {
-                    return Err(ApiError::bad_request("tool_use needs id and name"));
+                    refuse!("tool_use needs id and name");
                 };
                 message.tool_calls.push(ToolCall {
                     id,
@@ -286,11 +282,9 @@ fn tool_choice(fields: &mut Fields, tools: &[Tool]) -> Result<(ToolChoice, bool)
         Some("none") => ToolChoice::None,
         Some("any") => ToolChoice::Required,
         Some("tool") => ToolChoice::Named(choice.text("name")?.unwrap_or_default()),
-        Some(other) => {
-            return Err(ApiError::bad_request(format!(
-                "invalid tool_choice: {other:?} (must be \"auto\", \"any\", \"tool\" or \"none\")"
-            )));
-        }
+        Some(other) => refuse!(
+            "invalid tool_choice: {other:?} (must be \"auto\", \"any\", \"tool\" or \"none\")"
+        ),
     };
     Ok((parts::check_choice(choice, tools)?, !one_call))
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{Delta, End, Framing, Reason, ResponseEncoder, StreamBuffer, to_value};
 use crate::{
     clock,
-    error::ApiError,
+    error::{ApiError, refuse},
     format::grammar_of,
     job::{Generate, Input, Job, ToolChoice},
 };
@@ -37,9 +37,7 @@ pub(crate) fn parse_generate(mut fields: Fields) -> Result<Job, ApiError> {
             || generate.system.is_some()
             || !generate.context.is_empty())
     {
-        return Err(ApiError::bad_request(
-            "raw mode does not support template, system, or context",
-        ));
+        refuse!("raw mode does not support template, system, or context");
     }
     job(fields, Input::Generate(generate))
 }

@@ -10,7 +10,10 @@ use llmsrv_chat::Think;
 use serde_json::{Map, Value};
 
 use super::{End, Reason, native};
-use crate::{error::ApiError, job::ToolChoice};
+use crate::{
+    error::{ApiError, refuse},
+    job::ToolChoice,
+};
 
 /// Options of ours that these dialects do not have, taken from beside their own.
 pub(super) fn extra_options(fields: &mut Fields) -> Result<Map<String, Value>, ApiError> {
@@ -61,9 +64,7 @@ pub(super) fn effort(text: &str) -> Result<Think, ApiError> {
 /// Takes the image out of a URL that holds its data.
 pub(super) fn image(url: &str) -> Result<String, ApiError> {
     if url.starts_with("http://") || url.starts_with("https://") {
-        return Err(ApiError::bad_request(
-            "image URLs are not currently supported, please use base64 encoded data instead",
-        ));
+        refuse!("image URLs are not currently supported, please use base64 encoded data instead");
     }
     let data = IMAGE_PREFIXES
         .iter()

@@ -26,7 +26,7 @@ use crate::{
     app::App,
     dialect::native::model_name,
     embed,
-    error::ApiError,
+    error::{ApiError, refuse},
     guard::read,
     job::{EmbedJob, EmbedText, Embedded, Inputs},
     tasks,
@@ -88,17 +88,13 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
     let as_text = match fields.text("encoding_format")?.as_deref() {
         None | Some("" | "float") => false,
         Some("base64") => true,
-        Some(other) => {
-            return Err(ApiError::bad_request(format!(
-                "Invalid value for 'encoding_format' = {other}. Supported values: ['float', 'base64']."
-            )));
-        }
+        Some(other) => refuse!(
+            "Invalid value for 'encoding_format' = {other}. Supported values: ['float', 'base64']."
+        ),
     };
     let inputs = match (fields.ids("input"), fields.take("input")) {
-        (None, None) => return Err(ApiError::bad_request("invalid input")),
-        (Some(Ids::One(none)), _) if none.is_empty() => {
-            return Err(ApiError::bad_request("invalid input"));
-        }
+        (None, None) => refuse!("invalid input"),
+        (Some(Ids::One(none)), _) if none.is_empty() => refuse!("invalid input"),
         (Some(ids), _) => token_lists(ids)?,
         // One text, though it is empty: this dialect has no request that only loads a model.
         (None, Some(Value::String(text))) => vec![EmbedText::Text(text)],

@@ -12,7 +12,12 @@ use llmsrv_tokenizer::{Special, Tokenizer};
 use serde_json::Value;
 
 use crate::{
-    app::App, dialect::native::model_name, error::ApiError, guard::read, respond, tasks::computing,
+    app::App,
+    dialect::native::model_name,
+    error::{ApiError, refuse},
+    guard::read,
+    respond,
+    tasks::computing,
 };
 
 pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
@@ -51,7 +56,7 @@ pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Res
             let other = tokens.iter().find(|token| !is_id(token));
             return Err(not_in_vocabulary(other.unwrap_or(&Value::Null)));
         }
-        (None, None) => return Err(ApiError::bad_request("tokens is required")),
+        (None, None) => refuse!("tokens is required"),
     };
     let content = computing(move || {
         let unknown = tokens

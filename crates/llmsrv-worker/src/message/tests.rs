@@ -106,6 +106,7 @@ fn everything_else_arrives_as_it_was_sent() {
         n_threads: 3,
         device: "vulkan".into(),
         gpu: GpuOptions {
+            arithmetic: GpuArithmetic::Int8,
             vendor: true,
             software: false,
             leave_free_bytes: 1 << 40,

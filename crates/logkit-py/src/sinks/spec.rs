@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use logkit::{
-    ConsoleTime, Durability, MetricsOptions, OtlpOptions, SinkError, TerminalForm, WebhookFormat,
-    WebhookOptions,
+    ConsoleTime, Durability, OtlpOptions, SinkError, TerminalForm, WebhookFormat, WebhookOptions,
     spec::{self, Options, SpecError},
 };
 use pyo3::{PyClass, exceptions::PyValueError, prelude::*};
@@ -43,7 +42,7 @@ fn sink_from_spec<'py>(py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny
         "md" | "markdown" => file(py, "md", spec, |file_path| MarkdownSink { file_path }),
         "json" | "jsonl" => file(py, "json", spec, |file_path| JsonSink { file_path }),
         "metrics" | "prometheus" => {
-            let options = metrics_options(spec, path)?;
+            let options = spec::metrics_options(spec, path).map_err(wrong)?;
             object(py, MetricsSink::draft(options, None)?, MetricsSink)
         }
         "terminal" => {
@@ -132,30 +131,6 @@ fn durability() -> Durability {
     settings
         .and_then(|settings| Durability::parse(&settings.durability))
         .unwrap_or_default()
-}
-
-/// `9090`, `127.0.0.1:9090`, or nothing.
-fn metrics_options(spec: &str, path: &str) -> PyResult<MetricsOptions> {
-    let mut options = MetricsOptions::default();
-    let port = match path.rsplit_once(':') {
-        Some((host, port)) => {
-            host.trim_matches(['[', ']']).clone_into(&mut options.host);
-            port
-        }
-        None => path,
-    };
-    options.port = if port.is_empty() {
-        Some(9090)
-    } else {
-        Some(port.parse().map_err(|_| {
-            wrong(SpecError::BadOption {
-                spec: spec.to_owned(),
-                name: "port".to_owned(),
-                value: port.to_owned(),
-            })
-        })?)
-    };
-    Ok(options)
 }
 
 fn source(error: SpecError) -> SinkError {

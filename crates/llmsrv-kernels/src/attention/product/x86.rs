@@ -9,17 +9,8 @@
 )]
 
 use std::{
-    arch::x86_64::{
-        __m128i, __m256, __m256i, __m512, __m512bh, __m512i, _MM_HINT_T1, _mm_loadl_epi64,
-        _mm_loadu_si128, _mm_prefetch, _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32,
-        _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-        _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
-        _mm256_storeu_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtepi8_epi32,
-        _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-        _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-        _mm512_slli_epi32, _mm512_storeu_ps,
-    },
-    mem::{discriminant, transmute},
+    arch::x86_64::{_MM_HINT_T1, _mm_prefetch},
+    mem::discriminant,
 };
 
 use super::{Elements, KV_BLOCK, Panel, Rows, Tier, Tiles};
@@ -137,393 +128,279 @@ fn fetch((ahead, row_bytes, n_rows): (*const u8, usize, usize), k: usize) {
 const LINE: usize = 64;
 
 macro_rules! kernels {
-    ($kernel:ident; $($n:literal)*) => { &[$($kernel::<$n>),*] };
-    ($kernel:ident, $half:literal; $($n:literal)*) => { &[$($kernel::<$n, $half>),*] };
+    ($isa:ident::$kernel:ident; $($n:literal)*) => { &[$($isa::$kernel::<$n>),*] };
+    ($isa:ident::$kernel:ident, $flag:literal; $($n:literal)*) => { &[$($isa::$kernel::<$n, $flag>),*] };
 }
-const AVX512_BF16: &[Kernel] = kernels!(avx512_bf16; 1 2 3 4 5 6 7 8 9 10 11 12);
-const AVX512_HALVES: &[Kernel] = kernels!(avx512_halves; 1 2 3 4 5 6 7 8 9 10 11 12);
-const AVX512_F16: &[Kernel] = kernels!(avx512, true; 1 2 3 4 5 6 7 8 9 10 11 12);
-const AVX512_F32: &[Kernel] = kernels!(avx512, false; 1 2 3 4 5 6 7 8 9 10 11 12);
-const AVX2_HALVES: &[Kernel] = kernels!(avx2_halves; 1 2 3);
-const AVX2_F16: &[Kernel] = kernels!(avx2, true; 1 2 3);
-const AVX2_F32: &[Kernel] = kernels!(avx2, false; 1 2 3);
-
-const AVX512_Q8_KEYS: &[Kernel] = kernels!(avx512_q8, true; 1 2 3 4 5 6 7 8 9 10 11 12);
-const AVX512_Q8_VALUES: &[Kernel] = kernels!(avx512_q8, false; 1 2 3 4 5 6 7 8 9 10 11 12);
-const AVX2_Q8_KEYS: &[Kernel] = kernels!(avx2_q8, true; 1 2 3);
-const AVX2_Q8_VALUES: &[Kernel] = kernels!(avx2_q8, false; 1 2 3);
+const AVX512_BF16: &[Kernel] = kernels!(avx512::bf16; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_HALVES: &[Kernel] = kernels!(avx512::halves; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_F16: &[Kernel] = kernels!(avx512::floats, true; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_F32: &[Kernel] = kernels!(avx512::floats, false; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_Q8_KEYS: &[Kernel] = kernels!(avx512::q8, true; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX512_Q8_VALUES: &[Kernel] = kernels!(avx512::q8, false; 1 2 3 4 5 6 7 8 9 10 11 12);
+const AVX2_HALVES: &[Kernel] = kernels!(avx2::halves; 1 2 3);
+const AVX2_F16: &[Kernel] = kernels!(avx2::floats, true; 1 2 3);
+const AVX2_F32: &[Kernel] = kernels!(avx2::floats, false; 1 2 3);
+const AVX2_Q8_KEYS: &[Kernel] = kernels!(avx2::q8, true; 1 2 3);
+const AVX2_Q8_VALUES: &[Kernel] = kernels!(avx2::q8, false; 1 2 3);
 
 /// The upper number of a pair.
 const UPPER: i32 = 0xffff_0000_u32.cast_signed();
 
-/// # Safety
-/// AVX-512 F and BF16; a block of `N` rows and panels of bf16.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c")]
-unsafe fn avx512_bf16<const N: usize>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block; all 512 bits are numbers of bf16.
-    unsafe {
-        let mut sums = avx512_begin::<N>(block);
-        for panel in block.panels {
-            let (tile, row_bytes, depth) = raw(panel.rows);
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            for k in 0..depth {
-                if block.fetches {
-                    fetch(ahead, k);
-                }
-                let load = |idx: usize| -> __m512bh {
-                    let at = tile.add(k * row_bytes + idx * LINE).cast::<__m512i>();
-                    transmute(_mm512_loadu_si512(at))
-                };
-                let row = [load(0), load(1)];
-                for (idx, sums) in sums.iter_mut().enumerate() {
-                    let a = a.add(idx * block.a_stride).cast::<i32>().add(k);
-                    let a: __m512bh = transmute(_mm512_set1_epi32(a.read_unaligned()));
-                    for (sum, values) in sums.iter_mut().zip(row) {
-                        *sum = _mm512_dpbf16_ps(*sum, a, values);
+/// The kernels of a set of instructions, in a module in which these have the names used here.
+macro_rules! kernels_of {
+    ($features:literal) => {
+        /// f32 in a vector.
+        const LANES: usize = size_of::<Floats>() / size_of::<f32>();
+        /// Vectors of a row.
+        const VECTORS: usize = KV_BLOCK / LANES;
+
+        /// # Safety
+        /// The instructions; a block of `N` rows of f32, and panels of bf16.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn halves<const N: usize>(block: Block<'_>) {
+            // SAFETY: within the lengths of a block.
+            unsafe {
+                let mut sums = begin::<N>(block);
+                let upper = |pairs| as_floats(and(pairs, splat_word(UPPER)));
+                let lower = |pairs| as_floats(shift_left::<16>(pairs));
+                for panel in block.panels {
+                    let (tile, row_bytes, depth) = raw(panel.rows);
+                    let ahead = raw(panel.ahead);
+                    let a = block.a.add(panel.first * block.a_bytes);
+                    for k in 0..depth {
+                        if block.fetches {
+                            fetch(ahead, k);
+                        }
+                        let load = |idx: usize| {
+                            load_words(tile.add(k * row_bytes + idx * 4 * LANES).cast())
+                        };
+                        // Two vectors at a time: AVX2 has not the registers for four.
+                        let mut add = |first: usize| {
+                            let row = [load(first), load(first + 1)];
+                            let (uppers, lowers) = (row.map(upper), row.map(lower));
+                            for (idx, sums) in sums.iter_mut().enumerate() {
+                                let a = a.add(idx * block.a_stride).cast::<f32>().add(2 * k);
+                                let (of_lower, of_upper) = (splat(*a), splat(*a.add(1)));
+                                for (sum, values) in sums[first..].iter_mut().zip(uppers) {
+                                    *sum = fmadd(of_upper, values, *sum);
+                                }
+                                for (sum, values) in sums[first..].iter_mut().zip(lowers) {
+                                    *sum = fmadd(of_lower, values, *sum);
+                                }
+                            }
+                        };
+                        add(0);
+                        if VECTORS > 2 {
+                            add(2);
+                        }
                     }
+                }
+                end(block, &sums);
+            }
+        }
+
+        /// # Safety
+        /// The instructions; a block of `N` rows, of f16 if `HALF`, else of f32.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn floats<const N: usize, const HALF: bool>(block: Block<'_>) {
+            // SAFETY: within the lengths of a block.
+            unsafe {
+                let mut sums = begin::<N>(block);
+                for panel in block.panels {
+                    let (tile, _, depth) = raw(panel.rows);
+                    let ahead = raw(panel.ahead);
+                    let a = block.a.add(panel.first * block.a_bytes);
+                    for k in 0..depth {
+                        if block.fetches {
+                            fetch(ahead, k);
+                        }
+                        let mut row = [zero(); VECTORS];
+                        for (idx, values) in row.iter_mut().enumerate() {
+                            let at = k * KV_BLOCK + idx * LANES;
+                            *values = if HALF {
+                                widen(load_halves(tile.cast::<u16>().add(at).cast()))
+                            } else {
+                                load(tile.cast::<f32>().add(at))
+                            };
+                        }
+                        add_row(block, &mut sums, a, k, row);
+                    }
+                }
+                end(block, &sums);
+            }
+        }
+
+        /// # Safety
+        /// The instructions; a block of `N` rows, of Q8_0: of keys if `KEYS`, else of values.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn q8<const N: usize, const KEYS: bool>(block: Block<'_>) {
+            // SAFETY: within the lengths of a block; rows and scales have 32 elements.
+            unsafe {
+                let mut sums = begin::<N>(block);
+                for panel in block.panels {
+                    let Tiles::Q8(rows) = panel.rows else {
+                        continue;
+                    };
+                    let ahead = raw(panel.ahead);
+                    let a = block.a.add(panel.first * block.a_bytes);
+                    let mut k = 0;
+                    for piece in rows.pieces() {
+                        let mut scales = [0.0_f32; KV_BLOCK];
+                        for first in (0..KV_BLOCK).step_by(LANES) {
+                            let halves = load_halves(piece.scales.as_ptr().add(2 * first).cast());
+                            store(scales.as_mut_ptr().add(first), widen(halves));
+                        }
+                        for (codes, of_row) in piece.rows.iter().zip(&scales[piece.first..]) {
+                            if block.fetches {
+                                fetch(ahead, k);
+                            }
+                            let mut row = [zero(); VECTORS];
+                            for (idx, values) in row.iter_mut().enumerate() {
+                                let codes = load_codes(codes.as_ptr().add(LANES * idx).cast());
+                                let scale = if KEYS {
+                                    load(scales.as_ptr().add(LANES * idx))
+                                } else {
+                                    splat(*of_row)
+                                };
+                                *values = mul(to_floats(widen_codes(codes)), scale);
+                            }
+                            add_row(block, &mut sums, a, k, row);
+                            k += 1;
+                        }
+                    }
+                }
+                end(block, &sums);
+            }
+        }
+
+        /// Multiplies element `k` of each row, which begin at `a`, with a row of a panel.
+        ///
+        /// # Safety
+        /// The instructions; a block of `N` rows of f32.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn add_row<const N: usize>(
+            block: Block<'_>,
+            sums: &mut [[Floats; VECTORS]; N],
+            a: *const u8,
+            k: usize,
+            row: [Floats; VECTORS],
+        ) {
+            for (idx, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: within the lengths of a block.
+                let a = unsafe { splat(*a.add(idx * block.a_stride).cast::<f32>().add(k)) };
+                for (sum, value) in sums.iter_mut().zip(row) {
+                    *sum = fmadd(a, value, *sum);
                 }
             }
         }
-        avx512_end(block, &sums);
-    }
-}
 
-/// # Safety
-/// AVX-512 F; a block of `N` rows of f32, and panels of bf16.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
-unsafe fn avx512_halves<const N: usize>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block.
-    unsafe {
-        let mut sums = avx512_begin::<N>(block);
-        let upper = |pairs| _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(UPPER)));
-        let lower = |pairs| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
-        for panel in block.panels {
-            let (tile, row_bytes, depth) = raw(panel.rows);
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            for k in 0..depth {
-                if block.fetches {
-                    fetch(ahead, k);
-                }
-                let load = |idx: usize| -> __m512i {
-                    _mm512_loadu_si512(tile.add(k * row_bytes + idx * LINE).cast())
-                };
-                let row = [load(0), load(1)];
-                let (uppers, lowers) = (row.map(upper), row.map(lower));
-                for (idx, sums) in sums.iter_mut().enumerate() {
-                    let a = a.add(idx * block.a_stride).cast::<f32>().add(2 * k);
-                    let (of_lower, of_upper) = (_mm512_set1_ps(*a), _mm512_set1_ps(*a.add(1)));
-                    for (sum, values) in sums.iter_mut().zip(uppers) {
-                        *sum = _mm512_fmadd_ps(of_upper, values, *sum);
-                    }
-                    for (sum, values) in sums.iter_mut().zip(lowers) {
-                        *sum = _mm512_fmadd_ps(of_lower, values, *sum);
+        /// What the sums of a block begin with.
+        ///
+        /// # Safety
+        /// The instructions; a block of `N` rows.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn begin<const N: usize>(block: Block<'_>) -> [[Floats; VECTORS]; N] {
+            let mut sums = [[zero(); VECTORS]; N];
+            if block.keep.is_null() {
+                return sums;
+            }
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (idx, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: within the lengths of a block.
+                    unsafe {
+                        let out = block.out.add(row * block.out_stride + idx * LANES);
+                        *sum = mul(load(out), splat(*block.keep.add(row)));
                     }
                 }
             }
+            sums
         }
-        avx512_end(block, &sums);
-    }
-}
 
-/// # Safety
-/// AVX-512 F; a block of `N` rows, of f16 if `HALF`.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
-unsafe fn avx512<const N: usize, const HALF: bool>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block.
-    unsafe {
-        let mut sums = avx512_begin::<N>(block);
-        for panel in block.panels {
-            let (tile, _, depth) = raw(panel.rows);
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            for k in 0..depth {
-                if block.fetches {
-                    fetch(ahead, k);
-                }
-                let load = |idx: usize| -> __m512 {
-                    let at = k * KV_BLOCK + idx * 16;
-                    if HALF {
-                        let halves = tile.cast::<u16>().add(at).cast::<__m256i>();
-                        _mm512_cvtph_ps(_mm256_loadu_si256(halves))
-                    } else {
-                        _mm512_loadu_ps(tile.cast::<f32>().add(at))
-                    }
-                };
-                let row = [load(0), load(1)];
-                for (idx, sums) in sums.iter_mut().enumerate() {
-                    let a = a.add(idx * block.a_stride).cast::<f32>().add(k);
-                    let a = _mm512_set1_ps(*a);
-                    for (sum, value) in sums.iter_mut().zip(row) {
-                        *sum = _mm512_fmadd_ps(a, value, *sum);
-                    }
+        /// Stores the sums of a block.
+        ///
+        /// # Safety
+        /// The instructions; a block of `N` rows.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn end<const N: usize>(block: Block<'_>, sums: &[[Floats; VECTORS]; N]) {
+            for (row, sums) in sums.iter().enumerate() {
+                for (idx, sum) in sums.iter().enumerate() {
+                    // SAFETY: within the lengths of a block.
+                    unsafe { store(block.out.add(row * block.out_stride + idx * LANES), *sum) };
                 }
             }
         }
-        avx512_end(block, &sums);
-    }
+    };
 }
 
-/// # Safety
-/// AVX-512 F; a block of `N` rows, of Q8_0: of keys if `KEYS`, else of values.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma,f16c")]
-unsafe fn avx512_q8<const N: usize, const KEYS: bool>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block; rows and scales have 32 elements.
-    unsafe {
-        let mut sums = avx512_begin::<N>(block);
-        for panel in block.panels {
-            let Tiles::Q8(rows) = panel.rows else {
-                continue;
-            };
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            let mut k = 0;
-            for piece in rows.pieces() {
-                let scales = piece.scales.as_ptr().cast::<__m256i>();
-                let of_columns =
-                    [0, 1].map(|idx| _mm512_cvtph_ps(_mm256_loadu_si256(scales.add(idx))));
-                let mut of_rows = [0.0_f32; KV_BLOCK];
-                for (idx, scales) in of_columns.into_iter().enumerate() {
-                    _mm512_storeu_ps(of_rows.as_mut_ptr().add(16 * idx), scales);
-                }
-                for (codes, of_row) in piece.rows.iter().zip(&of_rows[piece.first..]) {
+/// With AVX-512 F, BW and VL.
+mod avx512 {
+    use std::{
+        arch::x86_64::{
+            __m512 as Floats, __m512bh, __m512i, _mm_loadu_si128 as load_codes,
+            _mm256_loadu_si256 as load_halves, _mm512_and_si512 as and,
+            _mm512_castsi512_ps as as_floats, _mm512_cvtepi8_epi32 as widen_codes,
+            _mm512_cvtepi32_ps as to_floats, _mm512_cvtph_ps as widen, _mm512_dpbf16_ps,
+            _mm512_fmadd_ps as fmadd, _mm512_loadu_ps as load, _mm512_loadu_si512 as load_words,
+            _mm512_mul_ps as mul, _mm512_set1_epi32 as splat_word, _mm512_set1_ps as splat,
+            _mm512_setzero_ps as zero, _mm512_slli_epi32 as shift_left, _mm512_storeu_ps as store,
+        },
+        mem::transmute,
+    };
+
+    use super::{Block, KV_BLOCK, LINE, Tiles, UPPER, fetch, raw};
+
+    kernels_of!("avx512f,avx512bw,avx512vl,avx2,fma,f16c");
+
+    /// # Safety
+    /// AVX-512 F and BF16; a block of `N` rows and panels of bf16.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c")]
+    pub(super) unsafe fn bf16<const N: usize>(block: Block<'_>) {
+        // SAFETY: within the lengths of a block; all 512 bits are numbers of bf16.
+        unsafe {
+            let mut sums = begin::<N>(block);
+            for panel in block.panels {
+                let (tile, row_bytes, depth) = raw(panel.rows);
+                let ahead = raw(panel.ahead);
+                let a = block.a.add(panel.first * block.a_bytes);
+                for k in 0..depth {
                     if block.fetches {
                         fetch(ahead, k);
                     }
-                    let load = |idx: usize| -> __m512 {
-                        let codes = _mm_loadu_si128(codes.as_ptr().add(16 * idx).cast());
-                        let scale = if KEYS {
-                            of_columns[idx]
-                        } else {
-                            _mm512_set1_ps(*of_row)
-                        };
-                        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)), scale)
+                    let load = |idx: usize| -> __m512bh {
+                        let at = tile.add(k * row_bytes + idx * LINE).cast::<__m512i>();
+                        transmute(load_words(at))
                     };
                     let row = [load(0), load(1)];
                     for (idx, sums) in sums.iter_mut().enumerate() {
-                        let a = a.add(idx * block.a_stride).cast::<f32>().add(k);
-                        let a = _mm512_set1_ps(*a);
-                        for (sum, value) in sums.iter_mut().zip(row) {
-                            *sum = _mm512_fmadd_ps(a, value, *sum);
+                        let a = a.add(idx * block.a_stride).cast::<i32>().add(k);
+                        let a: __m512bh = transmute(splat_word(a.read_unaligned()));
+                        for (sum, values) in sums.iter_mut().zip(row) {
+                            *sum = _mm512_dpbf16_ps(*sum, a, values);
                         }
                     }
-                    k += 1;
                 }
             }
-        }
-        avx512_end(block, &sums);
-    }
-}
-
-/// What the sums of a block begin with.
-///
-/// # Safety
-/// AVX-512 F; a block of `N` rows.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn avx512_begin<const N: usize>(block: Block<'_>) -> [[__m512; KV_BLOCK / 16]; N] {
-    let mut sums = [[_mm512_setzero_ps(); KV_BLOCK / 16]; N];
-    if block.keep.is_null() {
-        return sums;
-    }
-    for (row, sums) in sums.iter_mut().enumerate() {
-        for (idx, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: within the lengths of a block.
-            unsafe {
-                let out = block.out.add(row * block.out_stride + idx * 16);
-                let keep = _mm512_set1_ps(*block.keep.add(row));
-                *sum = _mm512_mul_ps(_mm512_loadu_ps(out), keep);
-            }
-        }
-    }
-    sums
-}
-
-/// Stores the sums of a block.
-///
-/// # Safety
-/// AVX-512 F; a block of `N` rows.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn avx512_end<const N: usize>(block: Block<'_>, sums: &[[__m512; KV_BLOCK / 16]; N]) {
-    for (row, sums) in sums.iter().enumerate() {
-        for (idx, sum) in sums.iter().enumerate() {
-            // SAFETY: within the lengths of a block.
-            unsafe {
-                let out = block.out.add(row * block.out_stride + idx * 16);
-                _mm512_storeu_ps(out, *sum);
-            }
+            end(block, &sums);
         }
     }
 }
 
-/// # Safety
-/// AVX2 and FMA; a block of `N` rows of f32, and panels of bf16.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2_halves<const N: usize>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block.
-    unsafe {
-        let mut sums = avx2_begin::<N>(block);
-        let upper = |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(UPPER)));
-        let lower = |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
-        for panel in block.panels {
-            let (tile, row_bytes, depth) = raw(panel.rows);
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            for k in 0..depth {
-                if block.fetches {
-                    fetch(ahead, k);
-                }
-                let load = |idx: usize| -> __m256i {
-                    _mm256_loadu_si256(tile.add(k * row_bytes + idx * LINE / 2).cast())
-                };
-                // Two of four vectors at a time: there are not registers for more.
-                let mut add = |first: usize| {
-                    let row = [load(first), load(first + 1)];
-                    let (uppers, lowers) = (row.map(upper), row.map(lower));
-                    for (idx, sums) in sums.iter_mut().enumerate() {
-                        let a = a.add(idx * block.a_stride).cast::<f32>().add(2 * k);
-                        let (of_lower, of_upper) = (_mm256_set1_ps(*a), _mm256_set1_ps(*a.add(1)));
-                        let sum = _mm256_fmadd_ps(of_upper, uppers[0], sums[first]);
-                        sums[first] = _mm256_fmadd_ps(of_lower, lowers[0], sum);
-                        let sum = _mm256_fmadd_ps(of_upper, uppers[1], sums[first + 1]);
-                        sums[first + 1] = _mm256_fmadd_ps(of_lower, lowers[1], sum);
-                    }
-                };
-                add(0);
-                add(2);
-            }
-        }
-        avx2_end(block, &sums);
-    }
-}
+/// With AVX2, FMA and F16C.
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256 as Floats, _mm_loadl_epi64 as load_codes, _mm_loadu_si128 as load_halves,
+        _mm256_and_si256 as and, _mm256_castsi256_ps as as_floats,
+        _mm256_cvtepi8_epi32 as widen_codes, _mm256_cvtepi32_ps as to_floats,
+        _mm256_cvtph_ps as widen, _mm256_fmadd_ps as fmadd, _mm256_loadu_ps as load,
+        _mm256_loadu_si256 as load_words, _mm256_mul_ps as mul, _mm256_set1_epi32 as splat_word,
+        _mm256_set1_ps as splat, _mm256_setzero_ps as zero, _mm256_slli_epi32 as shift_left,
+        _mm256_storeu_ps as store,
+    };
 
-/// # Safety
-/// AVX2, FMA and F16C; a block of `N` rows, of f16 if `HALF`.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2<const N: usize, const HALF: bool>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block.
-    unsafe {
-        let mut sums = avx2_begin::<N>(block);
-        for panel in block.panels {
-            let (tile, _, depth) = raw(panel.rows);
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            for k in 0..depth {
-                if block.fetches {
-                    fetch(ahead, k);
-                }
-                let load = |idx: usize| -> __m256 {
-                    let at = k * KV_BLOCK + idx * 8;
-                    if HALF {
-                        let halves = tile.cast::<u16>().add(at).cast::<__m128i>();
-                        _mm256_cvtph_ps(_mm_loadu_si128(halves))
-                    } else {
-                        _mm256_loadu_ps(tile.cast::<f32>().add(at))
-                    }
-                };
-                let row = [load(0), load(1), load(2), load(3)];
-                for (idx, sums) in sums.iter_mut().enumerate() {
-                    let a = a.add(idx * block.a_stride).cast::<f32>().add(k);
-                    let a = _mm256_set1_ps(*a);
-                    for (sum, value) in sums.iter_mut().zip(row) {
-                        *sum = _mm256_fmadd_ps(a, value, *sum);
-                    }
-                }
-            }
-        }
-        avx2_end(block, &sums);
-    }
-}
+    use super::{Block, KV_BLOCK, Tiles, UPPER, fetch, raw};
 
-/// # Safety
-/// AVX2, FMA and F16C; a block of `N` rows, of Q8_0: of keys if `KEYS`, else of values.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2_q8<const N: usize, const KEYS: bool>(block: Block<'_>) {
-    // SAFETY: within the lengths of a block; rows and scales have 32 elements.
-    unsafe {
-        let mut sums = avx2_begin::<N>(block);
-        for panel in block.panels {
-            let Tiles::Q8(rows) = panel.rows else {
-                continue;
-            };
-            let ahead = raw(panel.ahead);
-            let a = block.a.add(panel.first * block.a_bytes);
-            let mut k = 0;
-            for piece in rows.pieces() {
-                let mut scales = [0.0_f32; KV_BLOCK];
-                for idx in 0..KV_BLOCK / 8 {
-                    let halves = _mm_loadu_si128(piece.scales.as_ptr().add(16 * idx).cast());
-                    _mm256_storeu_ps(scales.as_mut_ptr().add(8 * idx), _mm256_cvtph_ps(halves));
-                }
-                for (codes, of_row) in piece.rows.iter().zip(&scales[piece.first..]) {
-                    if block.fetches {
-                        fetch(ahead, k);
-                    }
-                    let load = |idx: usize| -> __m256 {
-                        let codes = _mm_loadl_epi64(codes.as_ptr().add(8 * idx).cast());
-                        let scale = if KEYS {
-                            _mm256_loadu_ps(scales.as_ptr().add(8 * idx))
-                        } else {
-                            _mm256_set1_ps(*of_row)
-                        };
-                        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)), scale)
-                    };
-                    let row = [load(0), load(1), load(2), load(3)];
-                    for (idx, sums) in sums.iter_mut().enumerate() {
-                        let a = a.add(idx * block.a_stride).cast::<f32>().add(k);
-                        let a = _mm256_set1_ps(*a);
-                        for (sum, value) in sums.iter_mut().zip(row) {
-                            *sum = _mm256_fmadd_ps(a, value, *sum);
-                        }
-                    }
-                    k += 1;
-                }
-            }
-        }
-        avx2_end(block, &sums);
-    }
-}
-
-/// As [`avx512_begin`].
-///
-/// # Safety
-/// AVX2; a block of `N` rows.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn avx2_begin<const N: usize>(block: Block<'_>) -> [[__m256; KV_BLOCK / 8]; N] {
-    let mut sums = [[_mm256_setzero_ps(); KV_BLOCK / 8]; N];
-    if block.keep.is_null() {
-        return sums;
-    }
-    for (row, sums) in sums.iter_mut().enumerate() {
-        for (idx, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: within the lengths of a block.
-            unsafe {
-                let out = block.out.add(row * block.out_stride + idx * 8);
-                let keep = _mm256_set1_ps(*block.keep.add(row));
-                *sum = _mm256_mul_ps(_mm256_loadu_ps(out), keep);
-            }
-        }
-    }
-    sums
-}
-
-/// As [`avx512_end`].
-///
-/// # Safety
-/// AVX2; a block of `N` rows.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn avx2_end<const N: usize>(block: Block<'_>, sums: &[[__m256; KV_BLOCK / 8]; N]) {
-    for (row, sums) in sums.iter().enumerate() {
-        for (idx, sum) in sums.iter().enumerate() {
-            // SAFETY: within the lengths of a block.
-            unsafe {
-                let out = block.out.add(row * block.out_stride + idx * 8);
-                _mm256_storeu_ps(out, *sum);
-            }
-        }
-    }
+    kernels_of!("avx2,fma,f16c");
 }

@@ -1,5 +1,5 @@
 //! Which drivers gave the known answers of all kernels, and what some devices can do at most: asked once for each driver,
-//! device and version of this program.
+//! device, arithmetic and version of this program.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use std::{
 };
 
 use llmsrv_engine::{GpuLimits, GpuOptions};
-use llmsrv_gpu::{self as gpu, Choice, DeviceName, Found, Gpu, Probe};
+use llmsrv_gpu::{self as gpu, Arithmetic, Choice, DeviceName, Found, Gpu, Probe};
 use llmsrv_kernels::probe::BandwidthProbe;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -32,7 +32,7 @@ pub(super) fn check(
 ) -> Result<(), gpu::Error> {
     // Those of this process.
     static KNOWN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    let own = key(device);
+    let own = key(device, choice.arithmetic);
     let mut known = KNOWN.lock();
     let is_own = |driver: &Driver| driver.key == own;
     if known.contains(&own) || file.is_some_and(|file| read(file).iter().any(is_own)) {
@@ -67,7 +67,8 @@ pub(super) fn check(
 /// # Errors
 /// [`gpu::Error::OutOfMemory`], or what fails meanwhile.
 pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, gpu::Error> {
-    let (own, file) = (key(device), options.checked.as_deref());
+    let choice = super::gpu_choice(options);
+    let (own, file) = (key(device, choice.arithmetic), options.checked.as_deref());
     let mut known = file.map_or_else(Vec::new, read).into_iter();
     let found = known.find(|driver| driver.key == own);
     if let Some(limits) = found.and_then(|driver| driver.limits) {
@@ -78,7 +79,7 @@ pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, 
         leave_free_bytes: 0,
         limit_bytes: None,
         visible: Some(vec![DeviceName::Number(device.number)]),
-        ..super::gpu_choice(options)
+        ..choice
     })?;
     let n_threads = thread::available_parallelism().map_or(1, usize::from);
     let limits = GpuLimits {
@@ -147,8 +148,8 @@ impl fmt::Display for Driver {
     }
 }
 
-/// Returns the digest of all that a result depends on.
-fn key(device: &Found) -> String {
+/// Returns the digest of all that a result depends on, and of what was asked.
+fn key(device: &Found, arithmetic: Arithmetic) -> String {
     let mut digest = Sha256::new();
     let Found {
         name,
@@ -157,10 +158,11 @@ fn key(device: &Found) -> String {
         driver,
         driver_version,
         api_version,
+        has_integer_dot,
         ..
     } = device;
     digest.update(format!(
-        "{} {vendor_id} {device_id} {driver_version} {api_version} {driver:?} {name:?}",
+        "{} {vendor_id} {device_id} {driver_version} {api_version} {arithmetic:?} {has_integer_dot} {driver:?} {name:?}",
         env!("CARGO_PKG_VERSION")
     ));
     for bytes in gpu::kernel_bytes() {
@@ -267,6 +269,7 @@ mod tests {
     #[test]
     fn another_version_of_a_driver_is_another_driver() {
         let device = |driver_version, number| Found {
+            has_integer_dot: true,
             name: "card".into(),
             kind: gpu::Kind::Discrete,
             number,
@@ -279,6 +282,7 @@ mod tests {
             memory_bytes: 0,
             lacks: None,
         };
+        let key = |device: &Found| key(device, Arithmetic::F32);
         assert_ne!(key(&device(1, 0)), key(&device(2, 0)));
         assert_eq!(key(&device(1, 0)), key(&device(1, 1)));
     }

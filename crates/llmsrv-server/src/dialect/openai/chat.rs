@@ -16,7 +16,7 @@ use crate::{
         Delta, End, Family, Framing, Gathered, ResponseEncoder, StreamBuffer, id24, native, parts,
         to_value,
     },
-    error::ApiError,
+    error::{ApiError, refuse},
     job::{Input, Job, ToolChoice},
 };
 
@@ -25,7 +25,7 @@ pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatEncoder), ApiEr
     let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
     let mut messages = fields.each("messages", message)?;
     if messages.is_empty() {
-        return Err(ApiError::bad_request("[] is too short - 'messages'"));
+        refuse!("[] is too short - 'messages'");
     }
     parts::link_calls(&mut messages);
     let tools = fields.each("tools", tool)?;
@@ -71,8 +71,8 @@ fn message(mut fields: Fields) -> Result<Message, ApiError> {
             }
         }
         None if !message.tool_calls.is_empty() => {}
-        None => return Err(ApiError::bad_request("invalid message content type: <nil>")),
-        Some(_) => return Err(ApiError::bad_request("invalid message content type")),
+        None => refuse!("invalid message content type: <nil>"),
+        Some(_) => refuse!("invalid message content type"),
     }
     for name in ["reasoning", "reasoning_content"] {
         if let Some(text) = fields.text(name)? {
@@ -110,9 +110,7 @@ fn content_part(part: Value, message: &mut Message) -> Result<(), ApiError> {
                 .images
                 .push(parts::image(&url.ok_or_else(invalid)?)?);
         }
-        Some("input_audio") => {
-            return Err(ApiError::bad_request("audio input is not supported"));
-        }
+        Some("input_audio") => refuse!("audio input is not supported"),
         _ => return Err(invalid()),
     }
     Ok(())
@@ -132,9 +130,7 @@ fn tool_call(mut fields: Fields) -> Result<ToolCall, ApiError> {
 fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
     let kind = fields.text("type")?.unwrap_or_else(|| "function".into());
     if kind != "function" {
-        return Err(ApiError::bad_request(format!(
-            "tools of type {kind:?} are not supported"
-        )));
+        refuse!("tools of type {kind:?} are not supported");
     }
     let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
     let name = function.text("name")?.filter(|name| !name.is_empty());
@@ -152,11 +148,9 @@ fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiE
             "auto" => return Ok(ToolChoice::Auto),
             "none" => return Ok(ToolChoice::None),
             "required" => ToolChoice::Required,
-            _ => {
-                return Err(ApiError::bad_request(format!(
-                    "invalid tool_choice: {word:?} (must be \"none\", \"auto\", \"required\" or a function)"
-                )));
-            }
+            _ => refuse!(
+                "invalid tool_choice: {word:?} (must be \"none\", \"auto\", \"required\" or a function)"
+            ),
         },
         Some(Value::Object(choice)) => {
             let mut choice = Fields::from(choice);
@@ -166,7 +160,7 @@ fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiE
                 name.ok_or_else(|| ApiError::bad_request("tool_choice needs function.name"))?;
             ToolChoice::Named(name)
         }
-        Some(_) => return Err(ApiError::bad_request("invalid tool_choice")),
+        Some(_) => refuse!("invalid tool_choice"),
     };
     parts::check_choice(choice, tools)
 }

@@ -13,7 +13,7 @@ use crate::{
     dialect::{
         Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts, to_value,
     },
-    error::ApiError,
+    error::{ApiError, refuse},
     job::{Generate, Input, Job},
 };
 
@@ -29,7 +29,7 @@ pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionEnc
                 _ => String::new(),
             }
         }
-        Some(_) => return Err(ApiError::bad_request("prompt must be one string")),
+        Some(_) => refuse!("prompt must be one string"),
     };
     let echo = fields.bool("echo")?.unwrap_or(false);
     let generate = Generate {
@@ -46,16 +46,14 @@ pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionEnc
             ApiError::bad_request(format!("best_of must be between n and {MAX_ANSWERS}"))
         })?;
         if job.n_answers > job.n_best && job.stream {
-            return Err(ApiError::bad_request(
-                "best_of cannot be streamed: which answers are the best is known at the end",
-            ));
+            refuse!("best_of cannot be streamed: which answers are the best is known at the end");
         }
     }
     let top = fields.integer("logprobs")?;
     job.logprobs = match top.map(usize::try_from) {
         None => None,
         Some(Ok(top)) if top <= 20 => Some(top),
-        Some(_) => return Err(ApiError::bad_request("logprobs must be between 0 and 20")),
+        Some(_) => refuse!("logprobs must be between 0 and 20"),
     };
     let writer = CompletionEncoder {
         id: format!("cmpl-{}", id24()),

@@ -14,7 +14,10 @@ use llmsrv_engine::GrammarSpec;
 use serde_json::{Map, Value, json};
 
 use super::{native, parts};
-use crate::{error::ApiError, job::Job};
+use crate::{
+    error::{ApiError, refuse},
+    job::Job,
+};
 
 /// Puts what both requests have into a job.
 fn common(fields: &mut Fields, job: &mut Job) -> Result<(), ApiError> {
@@ -35,18 +38,14 @@ fn common(fields: &mut Fields, job: &mut Job) -> Result<(), ApiError> {
     let most = fields.integer("max_completion_tokens")?;
     let most = most.or(fields.integer("max_tokens")?);
     if most.is_some_and(|most| most < 0 && most != -1) {
-        return Err(ApiError::bad_request("max_tokens must not be negative"));
+        refuse!("max_tokens must not be negative");
     }
     put("num_predict", most.map(Value::from));
     job.read_options(&options)?;
     job.n_answers = match fields.integer("n")?.map(usize::try_from) {
         None => 1,
         Some(Ok(n)) if (1..=MAX_ANSWERS).contains(&n) => n,
-        Some(_) => {
-            return Err(ApiError::bad_request(format!(
-                "n must be between 1 and {MAX_ANSWERS}"
-            )));
-        }
+        Some(_) => refuse!("n must be between 1 and {MAX_ANSWERS}"),
     };
     job.n_best = job.n_answers;
     job.logit_bias = native::logit_bias(fields)?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::write::ResponsesEncoder;
 use crate::{
     dialect::{native, parts},
-    error::ApiError,
+    error::{ApiError, refuse},
     job::{Input, Job, ToolChoice},
 };
 
@@ -20,15 +20,13 @@ pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponsesEncode
     let model = model.ok_or_else(ApiError::model_required)?;
     for name in ["previous_response_id", "conversation"] {
         if fields.take(name).is_some() {
-            return Err(ApiError::bad_request(format!(
+            refuse!(
                 "{name} is not supported: responses are not kept; send the whole conversation as input"
-            )));
+            );
         }
     }
     if fields.bool("background")?.unwrap_or(false) {
-        return Err(ApiError::bad_request(
-            "background responses are not supported",
-        ));
+        refuse!("background responses are not supported");
     }
     let instructions = fields.text("instructions")?;
     let mut messages = Vec::new();
@@ -57,9 +55,7 @@ pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponsesEncode
     let top_p = fields.take("top_p");
     let max_output_tokens = fields.integer("max_output_tokens")?;
     if max_output_tokens.is_some_and(|most| most < 1) {
-        return Err(ApiError::bad_request(
-            "max_output_tokens must be at least 1",
-        ));
+        refuse!("max_output_tokens must be at least 1");
     }
     for (name, value) in [
         ("temperature", Some(temperature.clone())),
@@ -115,19 +111,15 @@ fn input(input: Option<Value>, messages: &mut Vec<Message>) -> Result<(), ApiErr
         }
         Some(Value::Array(items)) => items,
         None => Vec::new(),
-        Some(_) => {
-            return Err(ApiError::bad_request(
-                "input must be a string or a list of items",
-            ));
-        }
+        Some(_) => refuse!("input must be a string or a list of items"),
     };
     if items.is_empty() {
-        return Err(ApiError::bad_request("input is required"));
+        refuse!("input is required");
     }
     let mut thinking = String::new();
     for item in items {
         let Value::Object(item) = item else {
-            return Err(ApiError::bad_request("input: an item must be an object"));
+            refuse!("input: an item must be an object");
         };
         let mut item = Fields::from(item);
         let kind = item.text("type")?.unwrap_or_else(|| "message".into());
@@ -164,9 +156,7 @@ fn input(input: Option<Value>, messages: &mut Vec<Message>) -> Result<(), ApiErr
             }
             "reasoning" => thinking = reasoning(&mut item)?,
             "item_reference" => {
-                return Err(ApiError::bad_request(
-                    "input: item_reference is not supported: send the item itself",
-                ));
+                refuse!("input: item_reference is not supported: send the item itself")
             }
             // What the service's own tools did.
             other => tracing::debug!(kind = other, "an item of a conversation is left out"),
@@ -191,15 +181,11 @@ fn content(content: Option<Value>, message: &mut Message) -> Result<(), ApiError
             return Ok(());
         }
         Some(Value::Array(parts)) => parts,
-        Some(_) => {
-            return Err(ApiError::bad_request(
-                "input: content must be a string or a list of parts",
-            ));
-        }
+        Some(_) => refuse!("input: content must be a string or a list of parts"),
     };
     for part in parts {
         let Value::Object(part) = part else {
-            return Err(ApiError::bad_request("input: a part must be an object"));
+            refuse!("input: a part must be an object");
         };
         let mut part = Fields::from(part);
         match part.text("type")?.unwrap_or_default().as_str() {
@@ -218,11 +204,7 @@ fn content(content: Option<Value>, message: &mut Message) -> Result<(), ApiError
                 })?;
                 message.images.push(parts::image(&url)?);
             }
-            other => {
-                return Err(ApiError::bad_request(format!(
-                    "input: parts of type {other:?} are not supported"
-                )));
-            }
+            other => refuse!("input: parts of type {other:?} are not supported"),
         }
     }
     Ok(())
@@ -241,7 +223,7 @@ fn reasoning(item: &mut Fields) -> Result<String, ApiError> {
 
 fn add_tool(tool: &Value, prefix: &str, tools: &mut Vec<Tool>) -> Result<(), ApiError> {
     let Value::Object(tool) = tool else {
-        return Err(ApiError::bad_request("tools: a tool must be an object"));
+        refuse!("tools: a tool must be an object");
     };
     let mut tool = Fields::from(tool.clone());
     let kind = tool.text("type")?.unwrap_or_default();

@@ -12,7 +12,7 @@ const MAX_LABEL: usize = 256;
 const OVERFLOW: &str = "__overflow__";
 const UNKNOWN: &str = "unknown";
 /// All counts. The keys are labels as they are written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Registry {
     prefix: String,
     calls: BTreeMap<String, u64>,
@@ -28,12 +28,7 @@ impl Registry {
     pub(super) fn new(prefix: &str) -> Registry {
         Registry {
             prefix: prefix.to_owned(),
-            calls: BTreeMap::new(),
-            errors: BTreeMap::new(),
-            durations: BTreeMap::new(),
-            last_calls: BTreeMap::new(),
-            stats: None,
-            key: String::new(),
+            ..Registry::default()
         }
     }
 
