@@ -207,7 +207,7 @@ async fn a_gpu_that_must_be_allowed_is_measured() {
         "model",
         "--json",
         "--timeout",
-        "5m",
+        "300",
     ]);
     let tested: Value = serde_json::from_slice(&tested.output().unwrap().stdout).unwrap();
     let devices = tested["devices"].as_array().unwrap();
