@@ -57,15 +57,19 @@ pub fn check(
             },
             ..options.clone()
         };
-        for check in measured(device, workers, &options.gpu) {
-            on(check);
+        let check = on_a_gpu(device, workers, &path, &options, &right);
+        let passed = check.outcome == Outcome::Pass;
+        on(check);
+        if passed {
+            measured(device, workers, &options.gpu)
+                .into_iter()
+                .for_each(&mut *on);
         }
-        on(on_a_gpu(device, workers, &path, &options, &right));
     }
     Ok(())
 }
 
-/// Says what was measured of a GPU that is used only where it is allowed. What keeps it from being opened, loading says.
+/// Says what was measured of a GPU that is used only where it is allowed.
 fn measured(device: &DeviceInfo, workers: &Launcher, options: &GpuOptions) -> Vec<Check> {
     let gpus = workers.gpus(options.clone()).unwrap_or_default();
     let Some(limits) = gpus.first().and_then(|gpu| gpu.limits) else {

@@ -118,7 +118,7 @@ fn served() -> (RemoteModel, thread::JoinHandle<()>) {
             };
             Ok(fake::loaded(fake).model)
         };
-        serve_socket(theirs, &(|_| Ok(vec![1 << 30]), load)).unwrap();
+        serve_socket(theirs, &(|_| Ok(Vec::new()), load)).unwrap();
     });
     let program = Program {
         path: "/bin/cat".into(),
