@@ -163,7 +163,7 @@ settings! {
         gpu: Option<bool> = row("LLMSRV_GPU", Kind::Switch, "",
             "Compute on a GPU through Vulkan (experimental) or not at all; unset and false = on the CPU");
         gpu_arithmetic: String = row("LLMSRV_GPU_ARITHMETIC", Kind::Choice(&["exact", "int8"]), "exact",
-            "Activation precision on GPUs: exact f32, or int8 where the device has integer dot products (not measured on a card)");
+            "Activation precision on GPUs: exact f32, or int8 where a device has integer dot products (unmeasured)");
         vendor_gpu: Option<bool> = row("LLMSRV_VENDOR_GPU", Kind::Switch, "",
             "Take integrated GPUs and those of Intel, too");
         gpu_allow_software: bool = row("LLMSRV_GPU_ALLOW_SOFTWARE", Kind::Switch, "false",

@@ -423,6 +423,8 @@ impl Value {
             Value::Rate(rate) => show_rate(*rate),
             Value::Address(address) => address.to_string(),
             Value::Text(text) => text.clone(),
+            // No text would be no value.
+            Value::List(items) if items.is_empty() => ",".into(),
             Value::List(items) => items.join(","),
             Value::Path(path) => path.display().to_string(),
         }
