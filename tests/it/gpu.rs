@@ -301,8 +301,8 @@ async fn a_model_larger_than_the_gpu_is_split() {
         let output = shown.output().unwrap();
         let shown = String::from_utf8(output.stdout).unwrap();
         assert!(shown.contains("% CPU/GPU"), "{shown}");
-        let told = String::from_utf8(output.stderr).unwrap() + &shown;
-        assert!(told.contains(&why), "{told}");
+        let printed = String::from_utf8(output.stderr).unwrap() + &shown;
+        assert!(printed.contains(&why), "{printed}");
     }
     let metrics = both.get("/metrics").await.text;
     let gauge = |name: &str| -> f64 {

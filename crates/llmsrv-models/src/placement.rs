@@ -404,12 +404,11 @@ impl Measured {
                 None => reasons.push((reason.clone(), BTreeSet::from([layer]))),
             }
         }
-        let told = reasons.into_iter();
-        told.map(|(reason, layers)| {
+        let line = |(reason, layers): (String, BTreeSet<usize>)| {
             let plural = if layers.len() == 1 { "" } else { "s" };
             format!("{reason} ({} layer{plural})", layers.len())
-        })
-        .collect()
+        };
+        reasons.into_iter().map(line).collect()
     }
 
     /// Returns where parts lie if the last layers are shared out: so many to each GPU, in their order, the output the

@@ -629,11 +629,15 @@ impl Quantizer for Avx2 {
         quants: &mut [i8; LEN],
         sums: &mut [i16; SUMS],
     ) -> f32 {
-        #[allow(
-            clippy::wildcard_imports,
-            reason = "names of instructions, each of which says what it is"
-        )]
-        use std::arch::x86_64::*;
+        use std::arch::x86_64::{
+            _mm_cvtsi128_si32, _mm_max_epu32, _mm_shuffle_epi32, _mm256_add_epi64, _mm256_add_ps,
+            _mm256_and_si256, _mm256_castps_si256, _mm256_castsi256_si128, _mm256_cvtsi256_si32,
+            _mm256_extracti128_si256, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_epu32,
+            _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permutevar8x32_epi32,
+            _mm256_sad_epu8, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps,
+            _mm256_setr_epi32, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srai_epi32,
+            _mm256_storeu_si256, _mm256_unpackhi_epi64, _mm256_xor_si256,
+        };
 
         // SAFETY: the processor has the instructions, and each read and write is of a whole array.
         unsafe {

@@ -405,10 +405,10 @@ fn what_is_on_the_cpu_has_its_reason() {
         }
     }
     std::fs::write(&path, file.bytes()).unwrap();
-    let (n, told) = reasons(&path, Offload::default(), all);
+    let (n, lines) = reasons(&path, Offload::default(), all);
     assert_eq!(n, n_layers - 1);
-    let [reason] = &told[..] else {
-        panic!("{told:?}")
+    let [reason] = &lines[..] else {
+        panic!("{lines:?}")
     };
     let expected = "is of type Q8_K, for which there is no kernel for GPUs (1 layer)";
     assert!(
