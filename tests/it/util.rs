@@ -50,8 +50,15 @@ impl Sandbox {
             .env("XDG_DATA_HOME", self.path().join("data"))
             .env("XDG_STATE_HOME", self.path().join("state"))
             .env("XDG_CACHE_HOME", self.path().join("cache"))
+            // Mesa compiles the kernels of GPUs once, not in each sandbox.
+            .env(
+                "MESA_SHADER_CACHE_DIR",
+                concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"),
+            )
             // No test asks a registry outside; those with one of their own say so.
             .env("LLMSRV_REGISTRIES", "registry.invalid")
+            // Answers are those of the CPU, whatever the machine has; an empty value is none.
+            .env("LLMSRV_GPU", "0")
             // Nothing listens here unless the test starts it.
             .env("LLMSRV_HOST", "127.0.0.1:9")
             .current_dir(self.path());
