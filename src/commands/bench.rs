@@ -91,6 +91,10 @@ fn gpu(mut allowed: GpuOptions, named: &str) -> Result<GpuOptions, Failure> {
     }
     let best = llmsrv_models::best_gpu(&allowed).map_err(anyhow::Error::new);
     best.map_err(|error| {
+        let error = match named {
+            BEST => error,
+            named => error.context(format!("--gpu={named}, in place of LLMSRV_VISIBLE_GPUS")),
+        };
         Failure::from(error).hint("llmsrv testgpu lists the devices and says what works")
     })
 }

@@ -268,6 +268,7 @@ fn a_gpu_that_is_not_there_is_not_measured() {
         assert_eq!(output.code, 1, "{output:?}");
         let is_told = output.stderr.contains("no GPU can be used");
         assert!(is_told && output.stderr.contains("testgpu"), "{output:?}");
+        assert!(output.stderr.contains(name), "{output:?}");
     }
 }
 
