@@ -22,6 +22,8 @@ pub struct GpuLimits {
     pub float: u64,
     /// Bytes of memory that all cores of the CPU read in a second.
     pub cpu_read: u64,
+    /// From how many rows on it multiplies in tiles, because they are faster, where it multiplies in integers.
+    pub tiles_from: Option<u64>,
 }
 
 impl GpuLimits {
@@ -42,6 +44,9 @@ impl fmt::Display for GpuLimits {
             billions(self.float),
             billions(self.cpu_read)
         )?;
+        if let Some(n) = self.tiles_from.filter(|n| *n < u64::from(u32::MAX)) {
+            write!(f, "; integer products in tiles from {n} rows on")?;
+        }
         if self.is_slower() {
             f.write_str(", so tokens may come faster without this GPU (LLMSRV_GPU=0)")?;
         }

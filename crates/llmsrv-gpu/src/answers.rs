@@ -9,7 +9,7 @@ use llmsrv_gguf::TensorType;
 use crate::{
     Angles, Arithmetic, Attention, DeltaRule, Error, Expert, Function, Gating, Gpu, Pairs, Routing,
     SelectiveScan, ShortConv, States, StepRow, Stretch, Tensor,
-    gpu::{MANY_ROWS, kernels_of},
+    gpu::{TILES_FROM, kernels_of},
     spirv::PACKED,
 };
 
@@ -388,7 +388,7 @@ fn int8_products(
         return Ok(());
     };
     let [one, several] = kernels.few;
-    for (kernel, n_rows) in [(one, 1), (several, 9), (int8.many, MANY_ROWS)] {
+    for (kernel, n_rows) in [(one, 1), (several, 9), (int8.many, TILES_FROM)] {
         let found = product(gpu, Arithmetic::Int8, (dtype, pinned, &[]), n_rows)?;
         let kernels = format!("{}, {kernel}", int8.quantize);
         with(gpu, &kernels, CLOSE, &found)?;

@@ -40,6 +40,8 @@ pub struct Gpu {
     weight_bytes: u64,
     /// How rows are multiplied with the matrices that come.
     arithmetic: Arithmetic,
+    /// From so many rows on integer products are computed in tiles.
+    tiles_from: usize,
     /// Idle memory for activations, by size.
     idle: Idle,
     /// Memory for activations with the bytes of it that are to be used. What is behind these has [`CANARY`].
@@ -131,6 +133,7 @@ impl Gpu {
             expected: Vec::new(),
             weight_bytes: 0,
             arithmetic: Arithmetic::F32,
+            tiles_from: TILES_FROM,
             idle: Idle::default(),
             #[cfg(test)]
             watched: None,
@@ -173,6 +176,13 @@ impl Gpu {
         } else {
             Arithmetic::F32
         };
+    }
+
+    /// Computes integer products of so many rows and more in tiles, of fewer rows with the kernel that takes eight at a
+    /// time. Results are the same to the last bit; [`Probe::tiles_from`] measures from where on tiles are faster.
+    pub fn set_tiles_from(&mut self, n_rows: usize) {
+        // One row has a kernel of its own.
+        self.tiles_from = n_rows.max(2);
     }
 
     /// Says of what sizes the pieces of memory will be that weights need, as [`pieces`] tells of all that come, in their
@@ -648,10 +658,9 @@ const OUTPUTS: usize = 4;
 /// Rows and outputs of a workgroup of integer products of many rows.
 const TILE_ROWS: usize = 32;
 const TILE_OUTPUTS: usize = 64;
-/// From so many rows on integer products are computed in such tiles. Both kernels give the same bits, so this is a matter of
-/// speed alone, which was not measured on a card: with 16 rows the others read the weights twice, and tiles would compute
-/// half of what they can for nothing.
-pub(crate) const MANY_ROWS: usize = 17;
+/// From so many rows on integer products are computed in such tiles where nothing was measured: with 16 rows the others
+/// read the weights twice, and tiles would compute half of what they can for nothing.
+pub(crate) const TILES_FROM: usize = 17;
 /// Lanes of a workgroup of other kernels.
 const LANES: usize = 64;
 /// Workgroups in a dimension; every device takes as many.

@@ -168,7 +168,7 @@ macro_rules! fields {
 fields! {
     GpuOptions { arithmetic, vendor, software, leave_free_bytes, limit_bytes, visible, nvidia, checked }
     UsableGpu { name, free_bytes, limits }
-    GpuLimits { read, float, cpu_read }
+    GpuLimits { read, float, cpu_read, tiles_from }
     Offload { n_layers, n_cpu_moe, main_gpu, spread, split }
     NpuOptions { runtime, provider, cache }
     Adapter { path, scale }

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Gpu, LANES, groups, unsupported};
+use llmsrv_gguf::TensorType;
+
+use super::{Gpu, LANES, ROWS, TILE_ROWS, groups, unsupported};
 use crate::{
-    Choice, Error, Found,
+    Arithmetic, Choice, Error, Found,
     recorder::{ALIGNMENT, Access, Region, Work},
 };
 
@@ -120,6 +122,36 @@ impl Probe {
         Ok(Some(ops_per_second))
     }
 
+    /// Returns from how many rows on integer products are faster in tiles than eight rows at a time; `None` where rows are
+    /// not multiplied in integers.
+    ///
+    /// With `t8` and `t32` for the seconds of 8 and of a tile of 32 rows, `n` rows take `n.div_ceil(8) * t8` or
+    /// `n.div_ceil(32) * t32`.
+    pub fn tiles_from(&mut self) -> Result<Option<usize>, Error> {
+        if self.gpu.arithmetic() != Arithmetic::Int8 {
+            return Ok(None);
+        }
+        let dtype = TensorType::Q4_K;
+        let n_bytes = N_OUT * N_IN / dtype.block_len() * dtype.block_bytes();
+        // What the numbers are takes no time.
+        let matrix = self
+            .gpu
+            .matrix(dtype, N_OUT, N_IN, &vec![0x11; n_bytes], &[])?;
+        let mut seconds = |n_rows: usize, tiles_from: usize| {
+            self.gpu.set_tiles_from(tiles_from);
+            let x = self.gpu.zeros(n_rows, N_IN)?;
+            let per_second = self.repeat(|gpu, n| {
+                for _ in 0..n {
+                    gpu.linear(&x, &matrix, None)?;
+                }
+                Ok(())
+            })?;
+            Ok::<_, Error>(1.0 / per_second)
+        };
+        let (eight, tile) = (seconds(ROWS, usize::MAX)?, seconds(TILE_ROWS, TILE_ROWS)?);
+        Ok(Some(tiles_pay_from(eight, tile)))
+    }
+
     /// Runs a kernel of chains of operations that read nothing; `ops` is what a lane does in one round.
     fn chains(&mut self, kernel: &'static str, ops: usize) -> Result<f64, Error> {
         let bindings = [Access::Write(self.out), Access::None];
@@ -201,6 +233,21 @@ impl Probe {
     }
 }
 
+/// Returns the least number of rows of which tiles take less time, by the seconds of 8 rows and of a tile: `usize::MAX` if
+/// there is none.
+fn tiles_pay_from(eight: f64, tile: f64) -> usize {
+    let most = TILE_ROWS / ROWS;
+    // As many groups of eight rows are as fast as a tile, or faster.
+    let groups = (0..=most).rev().find(|n| *n as f64 * eight <= tile);
+    match groups.unwrap_or(0) {
+        n if n == most => usize::MAX,
+        n => ROWS * n + 1,
+    }
+}
+
+/// The shape that is measured: about that of a layer of 3 billion weights.
+const N_OUT: usize = 4096;
+const N_IN: usize = 2048;
 /// No cache of a GPU holds a tenth of it.
 const MOST_BYTES: u64 = 1 << 30;
 /// Less says nothing of memory.
@@ -212,3 +259,30 @@ const CHAIN_LANES: usize = 1 << 18;
 /// What the host adds to the time of the device is then little.
 const LONG_ENOUGH: Duration = Duration::from_millis(50);
 const MOST_TIMES: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_are_used_from_where_they_take_less_time() {
+        for (eight, tile, expected) in [
+            (1.0, 0.5, 1),
+            (1.0, 1.0, 9),
+            (1.0, 1.5, 9),
+            (1.0, 2.0, 17),
+            (1.0, 3.9, 25),
+            (1.0, 4.0, usize::MAX),
+            (1.0, f64::INFINITY, usize::MAX),
+        ] {
+            let from = tiles_pay_from(eight, tile);
+            assert_eq!(from, expected, "{eight} {tile}");
+            for n in 1..200_usize {
+                let few = n.div_ceil(ROWS) as f64 * eight;
+                let many = n.div_ceil(TILE_ROWS) as f64 * tile;
+                let is_less = if n >= from { many <= few } else { few <= many };
+                assert!(n > TILE_ROWS || is_less, "{n} rows, {eight} {tile}");
+            }
+        }
+    }
+}

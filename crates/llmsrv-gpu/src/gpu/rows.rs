@@ -1,8 +1,8 @@
 //! Operations on rows: products, norms, and functions of single elements.
 
 use super::{
-    Gpu, Int8Kernels, Kernels, LANES, MANY_ROWS, MOST_GROUPS, Matrix, OUTPUTS, ROWS, Scratch,
-    TILE_OUTPUTS, TILE_ROWS, Tensor, Vector, groups, mismatch,
+    Gpu, Int8Kernels, Kernels, LANES, MOST_GROUPS, Matrix, OUTPUTS, ROWS, Scratch, TILE_OUTPUTS,
+    TILE_ROWS, Tensor, Vector, groups, mismatch,
 };
 use crate::{
     Error,
@@ -279,7 +279,7 @@ impl Gpu {
             *start as usize + (n * row_bytes).next_multiple_of(4)
         });
         let n_out: usize = near.n_out.iter().sum();
-        let Shape { kernel, grid } = Shape::of(first.kernels, x.n_rows, n_out);
+        let Shape { kernel, grid } = Shape::of(first.kernels, self.tiles_from, x.n_rows, n_out);
         let input = self.input(input, first.kernels)?;
         let tail = [
             first.n_cols as u32,
@@ -785,10 +785,11 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(kernels: Kernels, n_rows: usize, n_out: usize) -> Shape {
+    /// `tiles_from` is as in [`Gpu::set_tiles_from`].
+    fn of(kernels: Kernels, tiles_from: usize, n_rows: usize, n_out: usize) -> Shape {
         let n_groups = n_out.div_ceil(TILE_OUTPUTS);
         if let Some(int8) = kernels.int8
-            && n_rows >= MANY_ROWS
+            && n_rows >= tiles_from
             && n_groups <= MOST_GROUPS
         {
             // Workgroups that follow each other read the same weights.

@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn products((dtype, layout) in any_type(), arithmetic in arithmetic(), n_rows in prop_oneof![1_usize..20, 1_usize..80], n_out in prop_oneof![1_usize..24, 60_usize..140], blocks in 1_usize..5, seed in any::<u64>(), (with_bias, scaled) in any::<(bool, bool)>()) {
+    fn products((dtype, layout) in any_type(), arithmetic in arithmetic(), n_rows in prop_oneof![1_usize..20, 1_usize..80], n_out in prop_oneof![1_usize..24, 60_usize..140], blocks in 1_usize..5, seed in any::<u64>(), (with_bias, scaled) in any::<(bool, bool)>(), tiles_from in 2_usize..40) {
         // Odd lengths where a block is one weight.
         let n_in = if dtype.block_len() == 1 { blocks * 37 } else { blocks * dtype.block_len() };
         let mut weights = numbers(seed, n_out * n_in);
@@ -241,6 +241,7 @@ proptest! {
         let before = numbers(seed ^ 3, n_rows * n_out);
 
         let gpu = &mut *gpu();
+        gpu.set_tiles_from(tiles_from);
         let factor = if scaled { 0.3 } else { 1.0 };
         let matrix = matrix(gpu, arithmetic, dtype, (n_out, n_in), &bytes).scaled(factor);
         let on_device = gpu.rows(&x, n_in).unwrap();

@@ -168,8 +168,9 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
     let mut gpus = Vec::with_capacity(n);
     let mut refused = Vec::new();
     for number in 0..n {
-        let gpu = Gpu::open(&choice, number).map_err(no_gpu)?;
-        match drivers::check(&choice, number, gpu.device(), options.checked.as_deref()) {
+        let mut gpu = Gpu::open(&choice, number).map_err(no_gpu)?;
+        let file = options.checked.as_deref();
+        match drivers::check(&choice, number, gpu.device(), file) {
             Ok(()) => {}
             Err(gpu::Error::Wrong {
                 device,
@@ -191,6 +192,10 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
             "GPU"
         );
         if gpu.arithmetic() != choice.arithmetic {
+        let limits = drivers::known_limits(choice.arithmetic, gpu.device(), file);
+        if let Some(n_rows) = limits.and_then(|limits| limits.tiles_from) {
+            gpu.set_tiles_from(usize::try_from(n_rows).unwrap_or(usize::MAX));
+        }
             tracing::warn!(
                 device = gpu.device().name,
                 "LLMSRV_GPU_ARITHMETIC=int8: the device has no integer dot products \

@@ -62,6 +62,17 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Returns what was measured of a device before, if it was.
+pub(super) fn known_limits(
+    arithmetic: Arithmetic,
+    device: &Found,
+    file: Option<&Path>,
+) -> Option<GpuLimits> {
+    let own = key(device, arithmetic);
+    let mut known = read(file?).into_iter();
+    known.find(|driver| driver.key == own)?.limits
+}
+
 /// Returns what a device can do at most: measured once, in some tenths of a second, and kept beside its driver.
 ///
 /// # Errors
@@ -69,9 +80,7 @@ pub(super) fn check(
 pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, gpu::Error> {
     let choice = super::gpu_choice(options);
     let (own, file) = (key(device, choice.arithmetic), options.checked.as_deref());
-    let mut known = file.map_or_else(Vec::new, read).into_iter();
-    let found = known.find(|driver| driver.key == own);
-    if let Some(limits) = found.and_then(|driver| driver.limits) {
+    if let Some(limits) = known_limits(choice.arithmetic, device, file) {
         return Ok(limits);
     }
     let begun = Instant::now();
@@ -87,6 +96,7 @@ pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, 
         float: probe.float_ops_per_second()? as u64,
         // As many bytes as the GPU reads.
         cpu_read: BandwidthProbe::with_bytes(128 << 20).bytes_per_second(n_threads) as u64,
+        tiles_from: probe.tiles_from()?.map(|n_rows| n_rows as u64),
     };
     let ms = begun.elapsed().as_millis();
     tracing::debug!(device = device.name, ms, ?limits, "measured");
@@ -116,7 +126,7 @@ impl Driver {
         Driver { key, limits: None }
     }
 
-    /// Reads a key, or a key and three numbers.
+    /// Reads a key, or a key and three numbers, or four where rows are multiplied in integers.
     fn read(line: &str) -> Option<Driver> {
         let mut words = line.split(' ');
         let key = words.next()?;
@@ -126,10 +136,11 @@ impl Driver {
         let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
         let limits = match numbers.ok()?[..] {
             [] => None,
-            [read, float, cpu_read] => Some(GpuLimits {
+            [read, float, cpu_read, ref more @ ..] if more.len() < 2 => Some(GpuLimits {
                 read,
                 float,
                 cpu_read,
+                tiles_from: more.first().copied(),
             }),
             _ => return None,
         };
@@ -141,10 +152,13 @@ impl Driver {
 impl fmt::Display for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)?;
-        match &self.limits {
-            None => Ok(()),
-            Some(it) => write!(f, " {} {} {}", it.read, it.float, it.cpu_read),
+        if let Some(it) = &self.limits {
+            write!(f, " {} {} {}", it.read, it.float, it.cpu_read)?;
+            if let Some(n_rows) = it.tiles_from {
+                write!(f, " {n_rows}")?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -231,10 +245,10 @@ mod tests {
         // Not text, half a line, a line that is too long.
         let mut damaged = vec![0xff, 0, b'\n'];
         damaged.extend(format!("{}\n{}\n{}00\n{}", key(2), &key(3)[1..], key(4), key(5)).bytes());
-        // Too few numbers, one too large, and one that is none.
+        // Too few numbers, one too large, one that is none, and too many.
         let large = u128::from(u64::MAX) + 1;
         let numbers = format!(
-            "\n{0} 1 2\n{0} 1 2 {large}\n{0} 1 -2 3\n{0} 1 2 3 4",
+            "\n{0} 1 2\n{0} 1 2 {large}\n{0} 1 -2 3\n{0} 1 2 3 4 5",
             key(7)
         );
         damaged.extend(numbers.bytes());
@@ -248,11 +262,22 @@ mod tests {
                 read: 1 << 40,
                 float: u64::MAX,
                 cpu_read: 0,
+                tiles_from: None,
             }),
             ..driver(5)
         };
         add(&path, measured.clone()).unwrap();
-        assert_eq!(read(&path), [driver(2), driver(6), measured]);
+        assert_eq!(read(&path), [driver(2), driver(6), measured.clone()]);
+        let limits = measured.limits.map(|limits| GpuLimits {
+            tiles_from: Some(u64::MAX),
+            ..limits
+        });
+        let in_integers = Driver {
+            limits,
+            ..driver(2)
+        };
+        add(&path, in_integers.clone()).unwrap();
+        assert_eq!(read(&path), [driver(6), measured, in_integers]);
         for n in 0..2 * MOST_DRIVERS {
             add(&path, driver(n)).unwrap();
         }
