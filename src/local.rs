@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use llmsrv_config::{Config, Folders, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
+use llmsrv_devices::{Sysroot, permissions};
 use llmsrv_engine::{
     ActivationPrecision, GpuArithmetic, GpuOptions, LoadError, LoadOptions, Loaded, Loader, Model,
     Offload, Speculation,
@@ -262,6 +263,7 @@ pub fn settings(config: &Config, keys: Keys) -> Result<Settings, Failure> {
             adapters: Vec::new(),
         },
         gpus: None,
+        without_gpus: None,
         speculation: match config.speculation.as_str() {
             "off" => Speculation::Off,
             _ => Speculation::Auto,
@@ -306,8 +308,8 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
     }
 }
 
-/// Gives models the memory of GPUs beside that of the machine, where they are loaded to one. Warns if there is no NPU,
-/// where one was asked for.
+/// Gives models the memory of GPUs beside that of the machine: of those that were asked for, or, where nothing was said,
+/// of those that read memory faster than the CPU. Warns if there is no NPU, where one was asked for.
 pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Launcher) {
     if settings.load.npu.is_none()
         && let Some(Err(Missing { what, hint })) = npu::find(config)
@@ -317,24 +319,47 @@ pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Laun
             "LLMSRV_NPU: models are computed without an NPU: {what}"
         );
     }
-    if settings.load.device != "vulkan" {
-        return;
-    }
-    match workers.gpus(settings.load.gpu.clone()) {
-        Ok(gpus) => {
-            for gpu in &gpus {
-                if let Some(limits) = &gpu.limits {
-                    let device = &gpu.name;
-                    tracing::info!(device, "a GPU that is used because it is allowed: {limits}");
-                }
-            }
-            settings.gpus = Some(Gpus {
-                memory: gpus.iter().map(|gpu| gpu.free_bytes).collect(),
-                plan: llmsrv_models::plan,
-            });
+    let automatic = match settings.load.device.as_str() {
+        "vulkan" => false,
+        // Else no driver is touched.
+        "auto" if settings.load.gpu.software || shows_gpu() => true,
+        _ => return,
+    };
+    let gpus = match workers.gpus(settings.load.gpu.clone()) {
+        Ok(gpus) => gpus,
+        Err(error) if !automatic => return tracing::warn!(%error, "no model can be loaded"),
+        Err(error @ LoadError::GpuNotAllowed(_)) => {
+            return tracing::info!(%error, "models are computed on the CPU");
         }
-        Err(error) => tracing::warn!(%error, "no model can be loaded"),
+        Err(error) => {
+            tracing::warn!(%error, "models are computed on the CPU");
+            settings.without_gpus = Some(error.to_string());
+            return;
+        }
+    };
+    for gpu in &gpus {
+        if let Some(limits) = &gpu.limits {
+            let device = &gpu.name;
+            tracing::info!(device, "what the GPU can do at most: {limits}");
+        }
     }
+    let limits = gpus.first().and_then(|gpu| gpu.limits);
+    if automatic && limits.is_none_or(|limits| limits.is_slower()) {
+        return tracing::info!(
+            "models are computed on the CPU, since the GPU is not known to be faster; LLMSRV_GPU=1 takes it nevertheless"
+        );
+    }
+    settings.gpus = Some(Gpus {
+        memory: gpus.iter().map(|gpu| gpu.free_bytes).collect(),
+        plan: llmsrv_models::plan,
+        automatic,
+    });
+}
+
+/// Tells whether the system shows a GPU, without asking a driver.
+fn shows_gpu() -> bool {
+    let nodes = permissions::nodes(&Sysroot::machine());
+    nodes.iter().any(permissions::Node::is_gpu)
 }
 
 /// Reads the draft models.

@@ -47,8 +47,9 @@ pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
     ))?;
     for model in loaded.models {
         if let Some(why) = model.on_cpu {
+            let part = if model.size_vram == 0 { "" } else { "in part " };
             term::note(format!(
-                "{} is in part computed on the CPU: {why}",
+                "{} is {part}computed on the CPU: {why}",
                 model.name
             ));
         }

@@ -180,6 +180,83 @@ async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
     all_is_free(&server).await;
 }
 
+/// Where nobody asks for a GPU, one that reads faster than the CPU is used, and the CPU computes what its driver cannot.
+#[tokio::test]
+async fn a_gpu_that_nobody_asked_for_costs_no_answer() {
+    let sandbox = Sandbox::new();
+    let driver = Driver::new(&sandbox);
+    let cache = sandbox.path().join("cache");
+    let mut env: Vec<(&str, &str)> = GPU.to_vec();
+    let own = driver.env.iter();
+    env.extend(own.map(|(name, value)| (*name, value.as_str())));
+    env.push(("XDG_CACHE_HOME", cache.to_str().unwrap()));
+    env.push(("LLMSRV_GPU", ""));
+    let running = async |server: &Server| {
+        let answer = ask(server, "default", json!({})).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let running: Value = server.get("/api/ps").await.ok();
+        unload(server, "default").await;
+        wait_until("the worker ends", || workers(server.pid()).is_empty());
+        running["models"][0].clone()
+    };
+    let on_cpu = |running: &Value, why: Option<&str>| {
+        assert_eq!(running["size_vram"], 0, "{running}");
+        match why {
+            None => assert_eq!(running.get("on_cpu"), None, "{running}"),
+            Some(why) => {
+                let said = running["on_cpu"].as_str().unwrap();
+                assert!(said.contains(why), "{running}");
+            }
+        }
+    };
+
+    // Its driver computes wrongly: one warning, and the CPU computes.
+    driver.fail("wrong");
+    let server = sandbox.serve_with(&[], &env);
+    server.wait_for_log("WARN llmsrv::local: models are computed on the CPU", 1);
+    on_cpu(&running(&server).await, Some("computes f32_1 wrongly"));
+    drop(server);
+    driver.fail("");
+
+    // lavapipe is slower than the CPU that it runs on, and one that is hidden is not used.
+    let server = sandbox.serve_with(&[], &env);
+    server.wait_for_log("the GPU is not known to be faster", 1);
+    on_cpu(&running(&server).await, None);
+    drop(server);
+    let hidden = [&env[..], &[("LLMSRV_VISIBLE_GPUS", "-1")]].concat();
+    let server = sandbox.serve_with(&[], &hidden);
+    server.wait_for_log("INFO llmsrv::local: models are computed on the CPU", 1);
+    on_cpu(&running(&server).await, None);
+    drop(server);
+
+    // As if the CPU read slowly.
+    let file = cache.join("llmsrv/gpu-drivers");
+    let kept = fs::read_to_string(&file).unwrap();
+    let (measured, _) = kept.trim_end().rsplit_once(' ').unwrap();
+    fs::write(&file, format!("{measured} 1\n")).unwrap();
+    let server = sandbox.serve_with(&[], &env);
+    let on_gpu = running(&server).await;
+    assert_eq!(on_gpu["size_vram"], on_gpu["size"], "{on_gpu}");
+    assert_eq!(on_gpu.get("on_cpu"), None, "{on_gpu}");
+    // What it cannot do once it may do the next time.
+    driver.fail("memory");
+    on_cpu(&running(&server).await, Some("memory"));
+    driver.fail("");
+    assert_eq!(running(&server).await["size_vram"], on_gpu["size_vram"]);
+    let asked_of_cpu = ask(&server, "default", json!({"num_gpu": 0})).await;
+    assert_eq!(asked_of_cpu.status, 200, "{asked_of_cpu:?}");
+    unload(&server, "default").await;
+    // It is given up when it was lost too often.
+    driver.fail("lost");
+    for _ in 0..3 {
+        on_cpu(&running(&server).await, Some("lost"));
+    }
+    driver.fail("");
+    server.wait_for_log("from now on models are loaded for the CPU", 1);
+    on_cpu(&running(&server).await, Some("the GPU was lost 3 times"));
+    all_is_free(&server).await;
+}
+
 /// The kernels of one driver are asked for their known answers once; where one is wrong, each time.
 #[tokio::test]
 async fn a_driver_that_computes_wrongly_is_refused_with_the_kernel_and_a_cure() {

@@ -246,7 +246,7 @@ pub struct RunningModel {
     pub gpu_layers: usize,
     /// Its layers, the output among them.
     pub layers: usize,
-    /// Why the CPU computes a part of it, where GPUs were asked for; absent where GPUs compute all of it.
+    /// Why the CPU computes it or a part of it, where there are GPUs that may be used; absent where GPUs compute all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_cpu: Option<String>,
     /// Whether an NPU computes it.

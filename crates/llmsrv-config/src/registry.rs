@@ -161,7 +161,7 @@ settings! {
         cpu_arithmetic: String = row("LLMSRV_CPU_ARITHMETIC", Kind::Choice(&["auto", "fast", "fine", "exact"]), "auto",
             "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: fine up to 64 MiB of weights");
         gpu: Option<bool> = row("LLMSRV_GPU", Kind::Switch, "",
-            "Compute on a GPU through Vulkan (experimental) or not at all; unset and false = on the CPU");
+            "Compute on a GPU through Vulkan (experimental), or never; unset = on GPUs that read faster than the CPU");
         gpu_arithmetic: String = row("LLMSRV_GPU_ARITHMETIC", Kind::Choice(&["exact", "int8"]), "exact",
             "Activation precision on GPUs: exact f32, or int8 where a device has integer dot products (unmeasured)");
         vendor_gpu: Option<bool> = row("LLMSRV_VENDOR_GPU", Kind::Switch, "",

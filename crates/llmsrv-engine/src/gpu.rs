@@ -9,7 +9,7 @@ pub struct UsableGpu {
     pub name: String,
     /// Bytes of its memory that models may take.
     pub free_bytes: u64,
-    /// What it can do at most, of one that is used only where that is allowed.
+    /// What it can do at most; `None` = it could not be measured.
     pub limits: Option<GpuLimits>,
 }
 

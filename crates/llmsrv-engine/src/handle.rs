@@ -254,6 +254,7 @@ impl Handle {
     pub fn ending(&self) -> Ending {
         Ending {
             alive: self.alive.clone(),
+            lost: self.shared.lost.clone(),
         }
     }
 }
@@ -262,12 +263,14 @@ impl Handle {
 #[derive(Clone, Debug)]
 pub struct Ending {
     alive: watch::Receiver<Life>,
+    lost: Arc<OnceLock<String>>,
 }
 
 impl Ending {
-    /// Waits until the engine's thread is over and the model's memory is free.
-    pub async fn wait(mut self) {
+    /// Waits until the engine's thread is over and the model's memory is free. Returns why, if its device was lost.
+    pub async fn wait(mut self) -> Option<String> {
         while self.alive.changed().await.is_ok() {}
+        self.lost.get().cloned()
     }
 }
 

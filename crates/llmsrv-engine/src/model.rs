@@ -320,6 +320,9 @@ pub enum LoadError {
     /// The GPU that must be used cannot compute it: why, and what to do.
     #[error("the GPU cannot compute it: {0}")]
     Gpu(String),
+    /// The machine has GPUs, and none that is used unless a setting allows or names it.
+    #[error("the GPU cannot compute it: {0}")]
+    GpuNotAllowed(String),
     /// The device, or the process that computes on it, was lost while the model was loaded. Another try may work.
     #[error("the device is lost: {reason}")]
     DeviceLost {

@@ -148,12 +148,6 @@ fn described(devices: &[(vk::PhysicalDevice, u32, Found)]) -> Vec<Found> {
 }
 
 impl Found {
-    /// Returns whether it is a GPU that is used without being allowed by name: neither integrated nor of Intel, nor of
-    /// an unknown kind, nor the CPU.
-    pub fn is_usual(&self) -> bool {
-        self.refusal_unless_allowed().is_none()
-    }
-
     /// Returns why it is left out where nobody allows it.
     fn refusal_unless_allowed(&self) -> Option<Refusal> {
         match self.kind {

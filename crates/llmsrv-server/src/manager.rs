@@ -8,6 +8,7 @@
 
 mod draft;
 mod fair_semaphore;
+mod gpus;
 mod slot;
 
 use std::{
@@ -33,6 +34,7 @@ use tokio::sync::watch;
 
 use self::{
     fair_semaphore::Permit,
+    gpus::Place,
     slot::{Key, Slot, State},
 };
 use crate::{
@@ -80,7 +82,7 @@ pub(crate) struct Manager {
     loader: Loader,
     metrics: Arc<Metrics>,
     memory: Arc<Memory>,
-    gpus: Option<Gpus>,
+    gpus: gpus::Available,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Held while room is made, so that models get it in their order.
     room: tokio::sync::Mutex<()>,
@@ -114,13 +116,8 @@ impl Manager {
         loader: Loader,
         metrics: Arc<Metrics>,
     ) -> Arc<Manager> {
-        let (limit, gpus) = (
-            live.settings().config.memory_limit,
-            live.settings().gpus.clone(),
-        );
-        let of_gpus = gpus
-            .as_ref()
-            .map_or_else(Vec::new, |gpus| gpus.memory.clone());
+        let limit = live.settings().config.memory_limit;
+        let gpus = gpus::Available::new(&live.settings());
         Arc::new_cyclic(|manager: &Weak<Manager>| {
             let manager = manager.clone();
             let make_room = move || {
@@ -128,7 +125,7 @@ impl Manager {
                 manager.is_some_and(|manager| manager.is_leaving() || manager.evict())
             };
             Manager {
-                memory: Arc::new(Memory::new(limit, of_gpus, Box::new(make_room))),
+                memory: Arc::new(Memory::new(limit, gpus.memory(), Box::new(make_room))),
                 gpus,
                 live,
                 store,
@@ -339,39 +336,15 @@ impl Manager {
     /// Makes room for the model of a slot, loads it and watches over its idle time.
     async fn bring_in(self: Arc<Self>, slot: Arc<Slot>, state: watch::Sender<State>) {
         let name = slot.stored.entry.name.clone();
-        let result = async {
-            let (need, account) = self.make_room(&slot).await?;
-            state.send_replace(State::Loading);
-            let started = Instant::now();
-            let (settings, loader) = (self.live.settings(), self.loader.clone());
-            let (stored, store) = (slot.stored.clone(), self.store.clone());
-            let loading = tasks::blocking(move || {
-                let draft = draft::choose(&settings, &store, &stored)?;
-                load(&settings, &loader, stored, (&need, draft.as_ref()), account)
-            });
-            let result = loading.await.and_then(|result| result);
-            self.metrics.loaded(started.elapsed(), result.is_ok());
-            if let Ok(loaded) = &result {
-                let load_ms = started.elapsed().as_millis() as u64;
-                let (spec, on_cpu) = (loaded.engine.spec(), &loaded.on_cpu);
-                if spec.gpus.is_empty() {
-                    tracing::info!(model = %name, load_ms, on_cpu, "model loaded");
-                } else {
-                    let layers = (spec.n_gpu_layers(), spec.n_layers);
-                    let offloaded = format!("{}/{} layers to GPU", layers.0, layers.1);
-                    tracing::info!(model = %name, load_ms, offloaded, on_cpu, "model loaded");
-                }
-            }
-            result
-        };
-        match result.await {
+        match self.load(&slot, &state).await {
             Ok(model) => {
                 let ending = model.engine.ending();
+                let has_gpu = !model.engine.spec().gpus.is_empty();
                 state.send_replace(State::Ready(Arc::new(model)));
                 tokio::spawn(watch_end(
                     Arc::downgrade(&self),
                     Arc::downgrade(&slot),
-                    ending,
+                    (ending, has_gpu),
                 ));
                 tokio::spawn(watch_idle(Arc::downgrade(&self), slot));
             }
@@ -387,12 +360,73 @@ impl Manager {
         }
     }
 
+    /// Loads the model of a slot; for the CPU where GPUs that nobody asked for fail.
+    async fn load(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        state: &watch::Sender<State>,
+    ) -> Result<LoadedModel, ApiError> {
+        let name = slot.stored.entry.name.to_string();
+        let place = self.gpus.place();
+        let automatic = matches!(&place, Place::Gpus(gpus) if gpus.automatic);
+        match self.load_to(place, slot, state).await {
+            Ok(loaded) => Ok(loaded),
+            Err(NotLoaded::ByGpu(error)) if automatic => {
+                if let LoadError::DeviceLost { reason, .. } = &error {
+                    self.gpus.lost(reason);
+                }
+                let why = error.to_string();
+                tracing::warn!(model = name, why, "the model is loaded for the CPU");
+                let cpu = Place::Cpu { why: Some(why) };
+                let loaded = self.load_to(cpu, slot, state).await;
+                loaded.map_err(|error| error.of_model(&name))
+            }
+            Err(error) => Err(error.of_model(&name)),
+        }
+    }
+
+    /// Makes room for the model of a slot in a place, and loads it there.
+    async fn load_to(
+        self: &Arc<Self>,
+        place: Place,
+        slot: &Arc<Slot>,
+        state: &watch::Sender<State>,
+    ) -> Result<LoadedModel, NotLoaded> {
+        let (need, account) = self.make_room(slot, place).await?;
+        state.send_replace(State::Loading);
+        let started = Instant::now();
+        let (settings, loader) = (self.live.settings(), self.loader.clone());
+        let (stored, store) = (slot.stored.clone(), self.store.clone());
+        let loading = tasks::blocking(move || {
+            let draft = draft::choose(&settings, &store, &stored)?;
+            load(&settings, &loader, stored, (&need, draft.as_ref()), account)
+        });
+        let result = loading.await?;
+        self.metrics.loaded(started.elapsed(), result.is_ok());
+        if let Ok(loaded) = &result {
+            let name = &slot.stored.entry.name;
+            let load_ms = started.elapsed().as_millis() as u64;
+            let (spec, on_cpu) = (loaded.engine.spec(), &loaded.on_cpu);
+            if spec.gpus.is_empty() {
+                tracing::info!(model = %name, load_ms, on_cpu, "model loaded");
+            } else {
+                let layers = (spec.n_gpu_layers(), spec.n_layers);
+                let offloaded = format!("{}/{} layers to GPU", layers.0, layers.1);
+                tracing::info!(model = %name, load_ms, offloaded, on_cpu, "model loaded");
+            }
+        }
+        result
+    }
+
     /// Waits until the memory for a model is there, asking idle ones to leave.
-    async fn make_room(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(Need, Account), ApiError> {
+    async fn make_room(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        place: Place,
+    ) -> Result<(Need, Account), NotLoaded> {
         let (stored, offload) = (slot.stored.clone(), slot.offload.clone());
-        let settings = self.live.settings();
-        let (store, gpus) = (self.store.clone(), self.gpus.clone());
-        let need = move || need((&settings, gpus.as_ref()), &store, &stored, offload);
+        let (settings, store) = (self.live.settings(), self.store.clone());
+        let need = move || need((&settings, place), &store, &stored, offload);
         let need = tasks::blocking(need).await??;
         let all = need.all();
         let max_models = match self.live.settings().config.max_loaded_models {
@@ -404,7 +438,7 @@ impl Manager {
             let mut freed = std::pin::pin!(self.memory.freed().notified());
             freed.as_mut().enable();
             if slot.leave_if_idle() {
-                return Err(ApiError::canceled());
+                return Err(ApiError::canceled().into());
             }
             if let Some(account) = self.memory.open(&all, max_models) {
                 slot.set_placed();
@@ -413,13 +447,13 @@ impl Manager {
             let limit = self.memory.limit();
             if !all.total().fits(&limit) {
                 let name = slot.stored.entry.name.to_string();
-                return Err(ApiError::model_too_large(&name, &all, &limit));
+                return Err(ApiError::model_too_large(&name, &all, &limit).into());
             }
             if !self.is_leaving() && !self.evict() {
                 let placed = self.placed();
                 if placed.iter().all(|slot| slot.use_().is_pinned()) && !placed.is_empty() {
                     let name = slot.stored.entry.name.to_string();
-                    return Err(ApiError::no_room(&name));
+                    return Err(ApiError::no_room(&name).into());
                 }
             }
             memory::wait_for(freed).await;
@@ -525,8 +559,11 @@ async fn watch_idle(manager: Weak<Manager>, slot: Arc<Slot>) {
 }
 
 /// Takes a model out of the list when its engine has ended by itself, also where nobody asks for it.
-async fn watch_end(manager: Weak<Manager>, slot: Weak<Slot>, ending: Ending) {
-    ending.wait().await;
+async fn watch_end(manager: Weak<Manager>, slot: Weak<Slot>, (ending, has_gpu): (Ending, bool)) {
+    let lost = ending.wait().await.filter(|_| has_gpu);
+    if let (Some(reason), Some(manager)) = (lost, manager.upgrade()) {
+        manager.gpus.lost(&reason);
+    }
     if let (Some(manager), Some(slot)) = (manager.upgrade(), slot.upgrade())
         && slot.is_news_that_it_leaves()
     {
@@ -602,6 +639,29 @@ fn evictable(placed: &[Arc<Slot>]) -> Option<Arc<Slot>> {
     idle.min_by_key(|slot| slot.use_().last_used()).cloned()
 }
 
+/// Why a model was not loaded.
+enum NotLoaded {
+    /// For a reason that is none of the GPU's.
+    Refused(ApiError),
+    /// GPUs, or the process that drives them, cannot; the CPU may.
+    ByGpu(LoadError),
+}
+
+impl NotLoaded {
+    fn of_model(self, name: &str) -> ApiError {
+        match self {
+            NotLoaded::Refused(error) => error,
+            NotLoaded::ByGpu(error) => refused(name, error),
+        }
+    }
+}
+
+impl From<ApiError> for NotLoaded {
+    fn from(error: ApiError) -> NotLoaded {
+        NotLoaded::Refused(error)
+    }
+}
+
 /// What loading a model and its draft model will take.
 struct Need {
     own: NeedOfOne,
@@ -636,15 +696,20 @@ impl Need {
 }
 
 fn need(
-    (settings, gpus): (&Settings, Option<&Gpus>),
+    (settings, place): (&Settings, Place),
     store: &Store,
     stored: &StoredModel,
     offload: Offload,
-) -> Result<Need, ApiError> {
+) -> Result<Need, NotLoaded> {
+    let (gpus, why) = match place {
+        Place::Gpus(gpus) => (Some(gpus), None),
+        Place::Cpu { why } => (None, why),
+    };
     let draft = draft::choose(settings, store, stored)?;
     let draft = draft
-        .map(|draft| draft.need((settings, gpus), store))
-        .transpose()?;
+        .map(|draft| draft.need((settings, gpus.as_ref()), store))
+        .transpose()
+        .map_err(NotLoaded::ByGpu)?;
     // The small model is placed first: it does least where it is slow.
     let taken = draft.as_ref().map(|draft| draft.estimate.total());
     let gpus = gpus.map(|gpus| {
@@ -654,24 +719,28 @@ fn need(
         });
         Gpus {
             memory: free.collect(),
-            plan: gpus.plan,
+            ..gpus.clone()
         }
     });
-    let is_asked_of_cpu = settings.load.device == "vulkan" && offload.is_nothing();
-    let mut own = need_of((settings, gpus.as_ref()), store, stored, offload)?;
-    if is_asked_of_cpu {
-        own.on_cpu = Some("num_gpu is 0".to_owned());
-    }
+    let is_asked_of_cpu =
+        offload.is_nothing() && (gpus.is_some() || settings.load.device == "vulkan");
+    let own = need_of((settings, gpus.as_ref()), store, stored, offload);
+    let mut own = own.map_err(NotLoaded::ByGpu)?;
+    own.on_cpu = match own.on_cpu {
+        _ if is_asked_of_cpu => Some("num_gpu is 0".to_owned()),
+        on_cpu => on_cpu.or(why),
+    };
     Ok(Need { own, draft })
 }
 
-/// What loading one model will take: all weights, and keys and values of one context.
+/// What loading one model will take: all weights, and keys and values of one context. Fails where GPUs compute no part of
+/// it.
 fn need_of(
     (settings, gpus): (&Settings, Option<&Gpus>),
     store: &Store,
     stored: &StoredModel,
     offload: Offload,
-) -> Result<NeedOfOne, ApiError> {
+) -> Result<NeedOfOne, LoadError> {
     let context = |trained: usize| settings.reserved_context().min(trained);
     let bytes_of = |files: &[PathBuf]| {
         let files = files.iter().map(|path| store.facts(path).weight_bytes);
@@ -679,8 +748,7 @@ fn need_of(
     };
     if let Some(gpus) = gpus.filter(|_| !offload.is_nothing()) {
         let options = load_options(settings, stored, offload.clone());
-        let plan = (gpus.plan)(&stored.weights, &options, &gpus.memory, &context);
-        let plan = plan.map_err(|error| refused(&stored.entry.name.to_string(), error))?;
+        let plan = (gpus.plan)(&stored.weights, &options, &gpus.memory, &context)?;
         let mut estimate = MemoryEstimate::planned(&plan, context);
         let projectors = PlacedBytes::host(bytes_of(&stored.projectors));
         estimate.weights = estimate.weights.plus(&projectors);
@@ -737,6 +805,11 @@ fn load_options(settings: &Settings, stored: &StoredModel, offload: Offload) -> 
         scale: 1.0,
     });
     LoadOptions {
+        // What has a place on GPUs is loaded there, whether they were asked for or not.
+        device: match offload.split {
+            Some(_) => "vulkan".to_owned(),
+            None => settings.load.device.clone(),
+        },
         projector: stored.projectors.first().cloned(),
         adapters: adapters.collect(),
         offload,
@@ -765,15 +838,21 @@ fn load(
     stored: StoredModel,
     (need, draft): (&Need, Option<&draft::Chosen>),
     mut account: Account,
-) -> Result<LoadedModel, ApiError> {
+) -> Result<LoadedModel, NotLoaded> {
     let name = stored.entry.name.to_string();
     let load_options = load_options(settings, &stored, need.own.offload.clone());
+    let loaded = loader(&stored.weights, &load_options);
     let Loaded {
         model,
         tokenizer,
         vision,
         ..
-    } = loader(&stored.weights, &load_options).map_err(|error| refused(&name, error))?;
+    } = loaded.map_err(|error| match error {
+        LoadError::Gpu(_) | LoadError::GpuNotAllowed(_) | LoadError::DeviceLost { .. } => {
+            NotLoaded::ByGpu(error)
+        }
+        error => refused(&name, error).into(),
+    })?;
     // A wrong draft token cannot be taken out of a recurrent state, so such a model would not use one.
     let drafts = model.spec().generates() && model.spec().state_bytes == 0;
     let draft = match draft.filter(|_| drafts) {

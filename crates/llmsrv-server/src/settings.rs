@@ -26,6 +26,9 @@ pub struct Settings {
     pub load: LoadOptions,
     /// The GPUs that they are loaded to; what it is when the server starts counts. `None` = there are none.
     pub gpus: Option<Gpus>,
+    /// Why models are loaded for the CPU, where the machine has a GPU that nobody forbade. What it is when the server
+    /// starts counts.
+    pub without_gpus: Option<String>,
     /// Speculative decoding.
     pub speculation: Speculation,
     /// Draft models.
@@ -49,6 +52,8 @@ pub struct Gpus {
     pub memory: Vec<u64>,
     /// Shares a model out.
     pub plan: Planner,
+    /// Nobody asked for them: what they cannot do, the CPU does.
+    pub automatic: bool,
 }
 
 /// Says what of the model of a file lies on GPUs with so many bytes, and what it takes there and in the memory of the
@@ -85,6 +90,7 @@ impl Default for Settings {
             keys: Keys::default(),
             load: LoadOptions::default(),
             gpus: None,
+            without_gpus: None,
             speculation: Speculation::Auto,
             draft_models: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

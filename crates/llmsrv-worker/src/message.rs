@@ -349,6 +349,7 @@ impl Wire for LoadError {
             LoadError::Io(error) => (2, error.to_string()),
             LoadError::DeviceLost { reason, .. } => (3, reason.clone()),
             LoadError::Unsupported(message) => (4, message.clone()),
+            LoadError::GpuNotAllowed(message) => (5, message.clone()),
             error => (4, error.to_string()),
         };
         (kind, message).write(to);
@@ -365,6 +366,7 @@ impl Wire for LoadError {
                 retry_after: Duration::ZERO,
             },
             4 => LoadError::Unsupported(message),
+            5 => LoadError::GpuNotAllowed(message),
             _ => return Err(Malformed),
         })
     }

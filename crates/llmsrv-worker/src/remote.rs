@@ -69,8 +69,8 @@ impl Launcher {
     ///
     /// # Errors
     ///
-    /// [`LoadError::Gpu`] if there is no GPU that can be used; [`LoadError::DeviceLost`] if the driver took the worker
-    /// with it.
+    /// [`LoadError::Gpu`] or [`LoadError::GpuNotAllowed`] if there is no GPU that can be used;
+    /// [`LoadError::DeviceLost`] if the driver took the worker with it.
     pub fn gpus(&self, options: GpuOptions) -> Result<Vec<UsableGpu>, LoadError> {
         let mut worker = self.start()?;
         let request = Request::Gpus(options);

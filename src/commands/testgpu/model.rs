@@ -69,7 +69,7 @@ pub fn check(
     Ok(())
 }
 
-/// Says what was measured of a GPU that is used only where it is allowed.
+/// Says what was measured of a GPU.
 fn measured(device: &DeviceInfo, workers: &Launcher, options: &GpuOptions) -> Vec<Check> {
     let gpus = workers.gpus(options.clone()).unwrap_or_default();
     let Some(limits) = gpus.first().and_then(|gpu| gpu.limits) else {

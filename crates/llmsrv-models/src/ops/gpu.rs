@@ -161,7 +161,7 @@ impl GpuOps {
 /// Opens the GPUs that models are loaded to, the best one first; without those that compute something wrongly.
 ///
 /// # Errors
-/// [`LoadError::Gpu`], if there is none; the text says what to do.
+/// [`LoadError::Gpu`] or [`LoadError::GpuNotAllowed`], if there is none; the text says what to do.
 pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
     let choice = gpu_choice(options);
     let n = Gpu::count(&choice).map_err(no_gpu)?;
@@ -191,11 +191,11 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
             arithmetic = name_of(gpu.arithmetic()),
             "GPU"
         );
-        if gpu.arithmetic() != choice.arithmetic {
         let limits = drivers::known_limits(choice.arithmetic, gpu.device(), file);
         if let Some(n_rows) = limits.and_then(|limits| limits.tiles_from) {
             gpu.set_tiles_from(usize::try_from(n_rows).unwrap_or(usize::MAX));
         }
+        if gpu.arithmetic() != choice.arithmetic {
             tracing::warn!(
                 device = gpu.device().name,
                 "LLMSRV_GPU_ARITHMETIC=int8: the device has no integer dot products \
@@ -227,34 +227,28 @@ pub fn best_gpu(options: &GpuOptions) -> Result<GpuOptions, LoadError> {
     })
 }
 
-/// Returns the GPUs that models would be loaded to. Those that are used only where that is allowed are measured, once for
-/// each driver.
+/// Returns the GPUs that models would be loaded to, and what each can do at most, which is measured once for each driver.
 ///
 /// # Errors
 /// As [`crate::load`] with the device `vulkan`, if there is none.
 pub fn usable_gpus(options: &GpuOptions) -> Result<Vec<UsableGpu>, LoadError> {
     let gpus = open(options)?;
-    let known = gpus.iter().map(|gpu| UsableGpu {
-        name: gpu.device().name.clone(),
-        free_bytes: gpu.free_bytes(),
-        limits: None,
-    });
-    let mut known: Vec<UsableGpu> = known.collect();
-    let devices: Vec<Found> = gpus.iter().map(|gpu| gpu.device().clone()).collect();
+    let known = gpus
+        .iter()
+        .map(|gpu| (gpu.device().clone(), gpu.free_bytes()));
+    let known: Vec<(Found, u64)> = known.collect();
     // Their memory is read.
     drop(gpus);
-    for (device, known) in devices.iter().zip(&mut known) {
-        if device.is_usual() {
-            continue;
-        }
-        match drivers::limits(options, device) {
-            Ok(limits) => known.limits = Some(limits),
-            Err(error) => {
+    let usable = known.into_iter().map(|(device, free_bytes)| UsableGpu {
+        limits: drivers::limits(options, &device)
+            .inspect_err(|error| {
                 tracing::warn!(device = device.name, %error, "the GPU could not be measured");
-            }
-        }
-    }
-    Ok(known)
+            })
+            .ok(),
+        name: device.name,
+        free_bytes,
+    });
+    Ok(usable.collect())
 }
 
 impl Holder for GpuOps {
@@ -923,6 +917,7 @@ fn failed(error: gpu::Error) -> ModelError {
 
 /// Says why there is no GPU to compute on, and what helps.
 fn no_gpu(error: gpu::Error) -> LoadError {
+    let text = |cure: &str| format!("{error}; {cure}, or {ON_THE_CPU}");
     let cure = match &error {
         gpu::Error::NoLoader(_) => {
             "install the Vulkan loader (package libvulkan1 or vulkan-loader) and the driver of the GPU; in a container \
@@ -941,7 +936,8 @@ fn no_gpu(error: gpu::Error) -> LoadError {
         gpu::Error::NoDevice(refused)
             if refused.iter().any(|one| one.reason == gpu::Refusal::Vendor) =>
         {
-            "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel"
+            let cure = "LLMSRV_VENDOR_GPU=1 allows integrated GPUs and those of Intel";
+            return LoadError::GpuNotAllowed(text(cure));
         }
         gpu::Error::NoDevice(refused)
             if refused
@@ -953,7 +949,8 @@ fn no_gpu(error: gpu::Error) -> LoadError {
         gpu::Error::NoDevice(refused)
             if refused.iter().any(|one| one.reason == gpu::Refusal::Hidden) =>
         {
-            "see LLMSRV_VISIBLE_GPUS and CUDA_VISIBLE_DEVICES"
+            let cure = "see LLMSRV_VISIBLE_GPUS and CUDA_VISIBLE_DEVICES";
+            return LoadError::GpuNotAllowed(text(cure));
         }
         gpu::Error::NoDevice(_) => {
             "install the Vulkan driver of the GPU, and see that the user may open /dev/dri"
@@ -962,7 +959,7 @@ fn no_gpu(error: gpu::Error) -> LoadError {
         gpu::Error::Lost { .. } => return lost(error.to_string()),
         _ => "llmsrv testgpu shows what works",
     };
-    LoadError::Gpu(format!("{error}; {cure}, or {ON_THE_CPU}"))
+    LoadError::Gpu(text(cure))
 }
 
 /// Rows that are compared with the host's products.

@@ -1,6 +1,6 @@
 //! Draft models: which model drafts for which, and whether it can.
 
-use llmsrv_engine::{LoadOptions, Loader, Model, Offload};
+use llmsrv_engine::{LoadError, LoadOptions, Loader, Model, Offload};
 use llmsrv_store::{Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 
@@ -58,7 +58,7 @@ impl Chosen {
         &self,
         (settings, gpus): (&Settings, Option<&Gpus>),
         store: &Store,
-    ) -> Result<NeedOfOne, ApiError> {
+    ) -> Result<NeedOfOne, LoadError> {
         let on_gpus = need_of((settings, gpus), store, &self.stored, Offload::default());
         // One that GPUs do not compute drafts on the CPU.
         on_gpus.or_else(|error| {

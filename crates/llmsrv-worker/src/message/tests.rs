@@ -184,6 +184,7 @@ fn everything_else_arrives_as_it_was_sent() {
         Reply::Gpus(vec![gpu(None), gpu(Some(limits))]),
         Reply::Loaded(spec),
         Reply::NotLoaded(LoadError::Gpu("no".into())),
+        Reply::NotLoaded(LoadError::GpuNotAllowed("no".into())),
         Reply::Done,
         Reply::Failed(ModelError::OutOfMemory(12)),
         Reply::Failed(ModelError::DeviceLost("gone".into())),
