@@ -122,8 +122,12 @@ fn read<'a>(
             invalid()
         });
     };
-    if path.is_empty() && (kind.place != Place::Optional || (!has_colon && kind_name != "terminal"))
-    {
+    let lacks_path = match kind.place {
+        Place::File | Place::Address => path.is_empty(),
+        Place::Optional => !has_colon,
+        Place::Bare => false,
+    };
+    if lacks_path {
         return Err(invalid());
     }
     let mut request = Request {
@@ -187,8 +191,10 @@ enum Place {
     File,
     /// An address.
     Address,
-    /// It may be left out.
+    /// It may be left out: `metrics:`.
     Optional,
+    /// It and the colon may be left out: `terminal`.
+    Bare,
 }
 
 type Open = fn(&Request<'_>) -> Result<Box<dyn Sink>, SpecError>;
@@ -231,7 +237,7 @@ const SINKS: &[Kind] = &[
     ),
     kind(
         &["terminal"],
-        Place::Optional,
+        Place::Bare,
         |request| match TerminalForm::parse(request.path) {
             Some(form) => Ok(Box::new(TerminalSink::new(
                 ConsoleSink::stderr().time(request.options.time),
