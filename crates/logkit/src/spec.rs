@@ -259,6 +259,7 @@ const SINKS: &[Kind] = &[
         Place::Address,
         with!("postgres", open_postgres),
     ),
+    kind(&["syslog"], Place::Bare, with!("syslog", open_syslog)),
 ];
 
 fn supported() -> String {
@@ -357,6 +358,15 @@ fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
 #[cfg(feature = "postgres")]
 fn open_postgres(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::PostgresSink::new(request.spec))
+}
+
+#[cfg(feature = "syslog")]
+fn open_syslog(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let path = match request.path {
+        "" => crate::SyslogSink::PATH,
+        path => path,
+    };
+    request.opened(crate::SyslogSink::new(path))
 }
 
 impl Request<'_> {
@@ -500,7 +510,7 @@ mod tests {
         assert_eq!(
             error("Redis:x"),
             "Unknown sink type 'redis'. Supported: db, csv, md, json, metrics, terminal, webhook, \
-             http, grpc, otlp, postgres"
+             http, grpc, otlp, postgres, syslog"
         );
         assert_eq!(
             error("csv:/x/y.csv?max_bytes=many"),
