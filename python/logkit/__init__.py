@@ -47,6 +47,7 @@ from .sinks import (
     RingBufferSink,
     Sink,
     SQLiteSink,
+    SyslogSink,
     TerminalSink,
     sink_from_spec,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "RingBufferSink",
     "SQLiteSink",
     "Sink",
+    "SyslogSink",
     "TerminalSink",
     "WebhookSink",
     "__interface__",

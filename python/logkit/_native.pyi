@@ -343,6 +343,13 @@ class PostgresSink(NativeSink):
 
     def __new__(cls, url: str) -> Self: ...
 
+class SyslogSink(NativeSink):
+    """The log of the system, over a Unix socket."""
+
+    def __new__(cls, path: _Path = "/dev/log", *, app_name: str | None = None) -> Self: ...
+    @property
+    def path(self) -> Path: ...
+
 class NullSink(NativeSink):
     """Takes entries and keeps none."""
 

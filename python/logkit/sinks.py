@@ -17,6 +17,7 @@ from ._native import (
     PostgresSink,
     RemoteSink,
     RingBufferSink,
+    SyslogSink,
     TerminalSink,
     sink_from_spec,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "RingBufferSink",
     "SQLiteSink",
     "Sink",
+    "SyslogSink",
     "TerminalSink",
     "sink_from_spec",
 ]

@@ -110,6 +110,7 @@ def test_sinks_are_sinks():
         "DiffTracker",
         "DynamicRouter",
         "RingBufferSink",
+        "SyslogSink",
         "TerminalSink",
         "NullSink",
     ):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from helpers import PATIENCE, Capture, Server, json_rows, make_entry, run_python
+from helpers import PATIENCE, Capture, Server, clean_env, json_rows, make_entry, run_python
 from logkit import (
     AsyncBufferedSink,
     CSVSink,
@@ -22,6 +29,7 @@ from logkit import (
     MetricsSink,
     NullSink,
     RingBufferSink,
+    SyslogSink,
     TerminalSink,
     WebhookSink,
     catch,
@@ -522,6 +530,64 @@ def test_opentelemetry(server: Server):
     logger.emit(make_entry())
     logger.close()
     assert any(request.path == "/v1/logs" for request in server.requests)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[socket.socket]:
+    """It listens at the socket `log` as the log of a system does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "log"))
+        listening.settimeout(PATIENCE)
+        yield listening
+
+
+def test_the_log_of_the_system(tmp_path: Path, daemon: socket.socket):
+    sink = SyslogSink(tmp_path / "log", app_name="my shop")
+    assert (sink.path, repr(sink)) == (tmp_path / "log", f"SyslogSink('{tmp_path}/log')")
+    logger = Logger("syslog", sinks=[sink], propagate_stdlib=False)
+    at = datetime(2026, 11, 20, 19, 54, 48, 596202, tzinfo=timezone.utc)
+    logger.emit(make_entry(timestamp=at, level="WARNING", function_name="two\nlines", args=('"ż]',)))
+    logger.close()
+    assert daemon.recv(8193).decode() == (
+        f"<12>1 2026-11-20T19:54:48.596202+00:00 - my_shop {os.getpid()} - "
+        '[logkit@32473 function="two\\\\nlines" module="shop"] '
+        """two\\nlines() | args=('"ż]',) | kwargs={'name': 'x'}"""
+    )
+
+
+def test_the_log_of_the_system_from_a_spec(tmp_path: Path, daemon: socket.socket):
+    script = tmp_path / "billing.py"
+    script.write_text(
+        "import logkit, sys\n"
+        "sink = logkit.sink_from_spec('syslog:' + sys.argv[1])\n"
+        "logger = logkit.Logger('x', sinks=[sink], propagate_stdlib=False)\n"
+        "@logkit.log_call(level='INFO', logger=logger)\n"
+        "def pay(): pass\n"
+        "pay()\n"
+        "logger.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "log")], env=clean_env(), timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0
+    message = daemon.recv(8193).decode()
+    assert message.startswith("<14>1 ") and " - billing " in message and "pay()" in message, message
+
+
+def test_a_log_of_the_system_that_is_absent_holds_up_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    logger = Logger("syslog", sinks=[SyslogSink(tmp_path / "log")], propagate_stdlib=False)
+    start = time.monotonic()
+    for _ in range(100):
+        logger.emit(make_entry())
+    logger.close()
+    assert time.monotonic() - start < 3.0
+    assert capfd.readouterr().err.count("logkit: syslog: ") == 1
+    with pytest.raises(OSError):
+        SyslogSink("x" * 200)
+    with pytest.raises(ValueError):
+        SyslogSink("")
 
 
 def test_sinks_from_specs(tmp_path: Path):

@@ -150,7 +150,8 @@ pub use net::otlp::{OtlpOptions, OtlpSink};
     feature = "otlp",
     feature = "remote",
     feature = "grpc",
-    feature = "postgres"
+    feature = "postgres",
+    feature = "syslog"
 ))]
 pub use net::outbox::{Delivery, DeliveryCounts};
 #[cfg(feature = "postgres")]
@@ -159,6 +160,8 @@ pub use net::postgres::PostgresSink;
 pub use net::remote::RemoteSink;
 #[cfg(any(feature = "remote", feature = "grpc"))]
 pub use net::service::RemoteOptions;
+#[cfg(feature = "syslog")]
+pub use net::syslog::SyslogSink;
 #[cfg(feature = "webhook")]
 pub use net::webhook::{WebhookFormat, WebhookOptions, WebhookSink};
 pub use policy::{Durability, OnFull};

@@ -122,8 +122,12 @@ fn read<'a>(
             invalid()
         });
     };
-    if path.is_empty() && (kind.place != Place::Optional || (!has_colon && kind_name != "terminal"))
-    {
+    let lacks_path = match kind.place {
+        Place::File | Place::Address => path.is_empty(),
+        Place::Optional => !has_colon,
+        Place::Bare => false,
+    };
+    if lacks_path {
         return Err(invalid());
     }
     let mut request = Request {
@@ -187,8 +191,10 @@ enum Place {
     File,
     /// An address.
     Address,
-    /// It may be left out.
+    /// It may be left out: `metrics:`.
     Optional,
+    /// It and the colon may be left out: `terminal`.
+    Bare,
 }
 
 type Open = fn(&Request<'_>) -> Result<Box<dyn Sink>, SpecError>;
@@ -231,7 +237,7 @@ const SINKS: &[Kind] = &[
     ),
     kind(
         &["terminal"],
-        Place::Optional,
+        Place::Bare,
         |request| match TerminalForm::parse(request.path) {
             Some(form) => Ok(Box::new(TerminalSink::new(
                 ConsoleSink::stderr().time(request.options.time),
@@ -253,6 +259,7 @@ const SINKS: &[Kind] = &[
         Place::Address,
         with!("postgres", open_postgres),
     ),
+    kind(&["syslog"], Place::Bare, with!("syslog", open_syslog)),
 ];
 
 fn supported() -> String {
@@ -351,6 +358,15 @@ fn open_otlp(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
 #[cfg(feature = "postgres")]
 fn open_postgres(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
     request.opened(crate::PostgresSink::new(request.spec))
+}
+
+#[cfg(feature = "syslog")]
+fn open_syslog(request: &Request<'_>) -> Result<Box<dyn Sink>, SpecError> {
+    let path = match request.path {
+        "" => crate::SyslogSink::PATH,
+        path => path,
+    };
+    request.opened(crate::SyslogSink::new(path))
 }
 
 impl Request<'_> {
@@ -494,7 +510,7 @@ mod tests {
         assert_eq!(
             error("Redis:x"),
             "Unknown sink type 'redis'. Supported: db, csv, md, json, metrics, terminal, webhook, \
-             http, grpc, otlp, postgres"
+             http, grpc, otlp, postgres, syslog"
         );
         assert_eq!(
             error("csv:/x/y.csv?max_bytes=many"),

@@ -1,7 +1,9 @@
 //! Sinks that send entries elsewhere.
 
+use std::path::{Path, PathBuf};
+
 use logkit::{GrpcSink, OtlpOptions, RemoteOptions, Sink, SinkError};
-use pyo3::prelude::*;
+use pyo3::{intern, prelude::*};
 
 use super::{
     arguments as given,
@@ -12,7 +14,8 @@ use super::{
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RemoteSink>()?;
     module.add_class::<OtlpSink>()?;
-    module.add_class::<PostgresSink>()
+    module.add_class::<PostgresSink>()?;
+    module.add_class::<SyslogSink>()
 }
 
 /// Sends entries to a logkit service: `http://host:8080`, or `grpc://host:50051`, with TLS
@@ -98,6 +101,66 @@ impl PostgresSink {
 impl PostgresSink {
     pub(super) fn draft(url: String) -> Draft<'static> {
         sender("postgres", move || logkit::PostgresSink::new(&url))
+    }
+}
+
+/// Sends entries to the log of the system: messages of RFC 5424 to a Unix datagram socket.
+///
+/// `app_name` is what daemons sort messages by: the name of the program unless it is given. Entries wait
+/// in memory, 20,000 at most, while nobody listens.
+#[pyclass(name = "SyslogSink", extends = NativeSink, frozen, subclass, module = "logkit._native")]
+pub(crate) struct SyslogSink {
+    /// The socket.
+    #[pyo3(get)]
+    path: PathBuf,
+}
+
+#[pymethods]
+impl SyslogSink {
+    #[new]
+    #[pyo3(signature = (path = PathBuf::from(logkit::SyslogSink::PATH), *, app_name = None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        app_name: Option<String>,
+    ) -> PyResult<PyClassInitializer<SyslogSink>> {
+        let (draft, class) = SyslogSink::draft(py, path, app_name)?;
+        draft.make(py, class)
+    }
+}
+
+impl SyslogSink {
+    pub(super) fn draft(
+        py: Python<'_>,
+        path: PathBuf,
+        app_name: Option<String>,
+    ) -> PyResult<(Draft<'static>, SyslogSink)> {
+        let place = given::place(path.clone())?;
+        let app_name = app_name.unwrap_or_else(|| program(py));
+        let make = move || Ok(logkit::SyslogSink::new(&place)?.app_name(&app_name));
+        let draft = Draft {
+            about: given::quoted(&path),
+            ..sender("syslog", make)
+        };
+        Ok((draft, SyslogSink { path }))
+    }
+}
+
+/// What the program is called: its script, or the package that was run; Python itself where there is neither.
+fn program(py: Python<'_>) -> String {
+    let script = py
+        .import(intern!(py, "sys"))
+        .and_then(|sys| sys.getattr(intern!(py, "argv")))
+        .and_then(|words| words.get_item(0))
+        .and_then(|script| script.extract::<PathBuf>())
+        .unwrap_or_default();
+    let name = match script.file_stem() {
+        Some(stem) if stem == "__main__" => script.parent().and_then(Path::file_name),
+        stem => stem,
+    };
+    match name.map(|name| name.to_string_lossy()) {
+        Some(name) if !name.starts_with('-') => name.into_owned(),
+        _ => "python".to_owned(),
     }
 }
 

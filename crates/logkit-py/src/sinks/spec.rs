@@ -16,7 +16,7 @@ use super::{
     metrics::MetricsSink,
     native::{Draft, NativeSink, raised},
     plain::TerminalSink,
-    remote::{OtlpSink, PostgresSink, RemoteSink},
+    remote::{OtlpSink, PostgresSink, RemoteSink, SyslogSink},
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -65,6 +65,14 @@ fn sink_from_spec<'py>(py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny
             object(py, draft, OtlpSink)
         }
         "postgres" | "postgresql" => object(py, PostgresSink::draft(spec.to_owned()), PostgresSink),
+        "syslog" => {
+            let path = match path {
+                "" => logkit::SyslogSink::PATH,
+                path => path,
+            };
+            let (draft, class) = SyslogSink::draft(py, path.into(), None)?;
+            object(py, draft, class)
+        }
         // The kind is the scheme of the address.
         _ => {
             let key = settings.and_then(|settings| settings.api_key);

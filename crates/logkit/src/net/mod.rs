@@ -10,7 +10,8 @@ pub(crate) mod http;
     feature = "otlp",
     feature = "remote",
     feature = "grpc",
-    feature = "postgres"
+    feature = "postgres",
+    feature = "syslog"
 ))]
 pub(crate) mod outbox;
 
@@ -29,6 +30,8 @@ pub(crate) mod otlp;
 pub(crate) mod postgres;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
+#[cfg(feature = "syslog")]
+pub(crate) mod syslog;
 #[cfg(feature = "webhook")]
 pub(crate) mod webhook;
 

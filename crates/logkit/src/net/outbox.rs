@@ -84,6 +84,8 @@ pub(crate) struct Limits {
     pub(crate) impatient: bool,
     /// The first wait; it doubles three times.
     pub(crate) pace: Duration,
+    /// At the end a peer that is away is asked once more; else until the time for the end is over.
+    pub(crate) leaves_early: bool,
 }
 
 impl Default for Limits {
@@ -97,6 +99,7 @@ impl Default for Limits {
             timeout: Duration::from_secs(10),
             impatient: false,
             pace: Duration::from_secs(1),
+            leaves_early: false,
         }
     }
 }
@@ -278,8 +281,10 @@ impl<C: Courier> Outbox<C> {
         let deadline = Instant::now() + DRAIN;
         let mut state = self.shared.state.lock();
         state.deadline = Some(deadline);
+        // Whoever was away may be back: what counts is the attempt that this wakes the thread for.
+        state.failing = false;
         self.shared.work.notify_all();
-        while !state.is_empty() {
+        while !(state.is_empty() || self.shared.limits.leaves_early && state.failing) {
             if self
                 .shared
                 .settled
@@ -291,8 +296,16 @@ impl<C: Courier> Outbox<C> {
         }
         let n_left = (state.items.len() + state.n_away) as u64;
         if n_left > 0 {
+            // What the thread does from now on is not counted again.
+            let now = Instant::now();
+            let why = if now < deadline {
+                "the peer was away at the end"
+            } else {
+                "the time at the end was too short"
+            };
+            state.deadline = Some(now.min(deadline));
             state.items.clear();
-            state.lose(n_left, "the time at the end was too short");
+            state.lose(n_left, why);
         }
         state.tell()
     }
@@ -617,5 +630,36 @@ mod tests {
         assert!(gone.close().is_err());
         assert!(start.elapsed() < DRAIN + Duration::from_millis(400));
         assert_eq!(gone.counts().get().dropped, 1);
+    }
+
+    #[test]
+    fn who_leaves_early_asks_an_absent_peer_once_more_at_the_end() {
+        let away = || Failure::Away {
+            why: "away".into(),
+            after: None,
+        };
+        let limits = Limits {
+            pace: Duration::from_mins(1),
+            leaves_early: true,
+            ..fast()
+        };
+        let (mut gone, _) = outbox(
+            (0..100_000).map(|_| away()).collect(),
+            Duration::ZERO,
+            limits.clone(),
+        );
+        gone.push([(7, 1), (8, 1)]).unwrap();
+        assert!(gone.flush().is_err());
+        let start = Instant::now();
+        let told = gone.close().unwrap_err().to_string();
+        assert_eq!(told, "2 entries lost: the peer was away at the end");
+        assert!(start.elapsed() < DRAIN / 2, "{:?}", start.elapsed());
+        assert_eq!(gone.counts().get().dropped, 2);
+
+        let (mut back, taken) = outbox(vec![away()], Duration::ZERO, limits);
+        back.push([(7, 1)]).unwrap();
+        assert!(back.flush().is_err());
+        back.close().unwrap();
+        assert_eq!(*taken.lock(), [7]);
     }
 }

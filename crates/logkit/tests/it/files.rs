@@ -245,7 +245,7 @@ fn only_files_are_put_aside() {
 
 prop_compose! {
     /// Entries with anything in their texts.
-    fn any_entry()(
+    pub(crate) fn any_entry()(
         texts in proptest::collection::vec("(?s)(.|[\\x00-\\x1f\"'`,|=]){0,12}", 16),
         micros in -62_135_596_800_000_000_i64..253_402_300_799_999_999,
         ms in proptest::option::of((0..u32::MAX).prop_map(|micros| f64::from(micros) / 1000.0)),

@@ -18,7 +18,8 @@ mod macros;
     feature = "llm",
     feature = "otlp",
     feature = "remote",
-    feature = "postgres"
+    feature = "postgres",
+    feature = "syslog"
 ))]
 mod net;
 #[cfg(feature = "db")]

@@ -12,6 +12,8 @@ mod otlp;
 mod postgres;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "syslog")]
+mod syslog;
 #[cfg(feature = "webhook")]
 mod webhook;
 
