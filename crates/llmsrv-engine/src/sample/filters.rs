@@ -161,14 +161,7 @@ impl Candidates {
         let Some(best) = self.list.first().map(|best| best.logit) else {
             return;
         };
-        let lowest = best + p.min(1.0).ln();
-        let sorted = &self.list[..self.n_sorted];
-        let n_sorted = sorted
-            .iter()
-            .filter(|candidate| candidate.logit >= lowest)
-            .count();
-        self.list.retain(|candidate| candidate.logit >= lowest);
-        self.n_sorted = n_sorted;
+        self.keep_from(f64::from(best + p.min(1.0).ln()));
     }
 
     /// Draws a token with the probabilities that `temperature` gives; `uniform` is in 0..1.
@@ -215,6 +208,14 @@ impl Candidates {
                 .map(|candidate| (weight(candidate.logit), *candidate)),
         );
         self.weights.iter().map(|(weight, _)| weight).sum()
+    }
+
+    /// Keeps the tokens whose logit is at least `lowest`, in the order they have.
+    fn keep_from(&mut self, lowest: f64) {
+        let passes = |candidate: &Candidate| f64::from(candidate.logit) >= lowest;
+        let sorted = &self.list[..self.n_sorted];
+        self.n_sorted = sorted.iter().filter(|candidate| passes(candidate)).count();
+        self.list.retain(passes);
     }
 
     /// Makes the first `n` candidates the best ones, in order.
