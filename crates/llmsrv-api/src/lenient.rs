@@ -619,6 +619,7 @@ pub const MEMBERS: &[&str] = &[
     "top_k",
     "top_logprobs",
     "top_n",
+    "top_n_sigma",
     "top_p",
     "truncate",
     "truncation",

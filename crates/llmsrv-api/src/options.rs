@@ -18,6 +18,9 @@ pub struct Options {
     pub seed: Option<i64>,
     /// 0 = always the most probable token.
     pub temperature: Option<f32>,
+    /// Only tokens whose logit is at most so many standard deviations of all logits below that of the
+    /// most probable one; 0 or less = all.
+    pub top_n_sigma: Option<f32>,
     /// Only so many of the most probable tokens; 0 = all.
     pub top_k: Option<i64>,
     /// Only the most probable tokens that together have this probability.
@@ -275,6 +278,10 @@ const TABLE: &[(&str, Place)] = &[
     (
         "temperature",
         Place::Float(|options| &mut options.temperature),
+    ),
+    (
+        "top_n_sigma",
+        Place::Float(|options| &mut options.top_n_sigma),
     ),
     ("top_k", Place::Integer(|options| &mut options.top_k)),
     ("top_p", Place::Float(|options| &mut options.top_p)),

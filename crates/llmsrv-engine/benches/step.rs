@@ -54,6 +54,14 @@ fn sample(criterion: &mut Criterion) {
         (262_144, "top_k, top_p and min_p", all),
         (
             150_000,
+            "top_n_sigma",
+            SamplingParams {
+                top_n_sigma: 1.0,
+                ..SamplingParams::default()
+            },
+        ),
+        (
+            150_000,
             "greedy",
             SamplingParams {
                 temperature: 0.0,

@@ -70,6 +70,9 @@ pub enum GrammarSpec {
 pub struct SamplingParams {
     /// Divides the logits before the draw; 0 = greedy: always the most probable token.
     pub temperature: f32,
+    /// Only tokens stay whose logit is at most so many standard deviations below the best one;
+    /// 0.0 or less = off.
+    pub top_n_sigma: f32,
     /// Only the so many most probable tokens stay; 0 = off.
     pub top_k: usize,
     /// Only the most probable tokens stay that have this probability together; 1.0 = off.
@@ -97,6 +100,7 @@ impl Default for SamplingParams {
     fn default() -> Self {
         SamplingParams {
             temperature: 0.8,
+            top_n_sigma: 0.0,
             top_k: 40,
             top_p: 0.9,
             min_p: 0.0,

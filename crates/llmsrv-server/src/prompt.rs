@@ -526,6 +526,7 @@ fn sampling(options: &Options) -> SamplingParams {
     };
     SamplingParams {
         temperature: options.temperature.unwrap_or(default.temperature),
+        top_n_sigma: options.top_n_sigma.unwrap_or(default.top_n_sigma),
         top_k: count(options.top_k, default.top_k),
         top_p: options.top_p.unwrap_or(default.top_p),
         min_p: options.min_p.unwrap_or(default.min_p),

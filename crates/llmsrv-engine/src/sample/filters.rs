@@ -90,6 +90,22 @@ impl Candidates {
         self.list.iter().take(n).map(|candidate| candidate.id)
     }
 
+    /// Keeps the tokens whose logit is at most `n` standard deviations below the best one (Tang et
+    /// al. 2024, arXiv:2411.07641). 0 = off. The deviation is that of all possible tokens of the
+    /// row that the choice was taken from: that of the `top_k` best alone says nothing of the noise.
+    /// Both keep the best of one order, so it makes no difference that `top_k` chose first.
+    pub(super) fn top_n_sigma(&mut self, n: f32, logits: &[f32]) {
+        // Infinitely many deviations keep everything, also where the deviation is 0.
+        if !n.is_finite() || n <= 0.0 {
+            return;
+        }
+        self.sort(1);
+        let Some(best) = self.list.first().map(|best| f64::from(best.logit)) else {
+            return;
+        };
+        self.keep_from(best - f64::from(n) * deviation(logits));
+    }
+
     /// Keeps the tokens whose information is nearest to the expected one until they have the
     /// probability `p` (Meister et al. 2022, arXiv:2202.00666). 1 = off.
     pub(super) fn typical_p(&mut self, p: f32) {
@@ -161,14 +177,7 @@ impl Candidates {
         let Some(best) = self.list.first().map(|best| best.logit) else {
             return;
         };
-        let lowest = best + p.min(1.0).ln();
-        let sorted = &self.list[..self.n_sorted];
-        let n_sorted = sorted
-            .iter()
-            .filter(|candidate| candidate.logit >= lowest)
-            .count();
-        self.list.retain(|candidate| candidate.logit >= lowest);
-        self.n_sorted = n_sorted;
+        self.keep_from(f64::from(best + p.min(1.0).ln()));
     }
 
     /// Draws a token with the probabilities that `temperature` gives; `uniform` is in 0..1.
@@ -215,6 +224,14 @@ impl Candidates {
                 .map(|candidate| (weight(candidate.logit), *candidate)),
         );
         self.weights.iter().map(|(weight, _)| weight).sum()
+    }
+
+    /// Keeps the tokens whose logit is at least `lowest`, in the order they have.
+    fn keep_from(&mut self, lowest: f64) {
+        let passes = |candidate: &Candidate| f64::from(candidate.logit) >= lowest;
+        let sorted = &self.list[..self.n_sorted];
+        self.n_sorted = sorted.iter().filter(|candidate| passes(candidate)).count();
+        self.list.retain(passes);
     }
 
     /// Makes the first `n` candidates the best ones, in order.
@@ -283,6 +300,34 @@ fn maximum(chunk: &[f32]) -> Result<f32, SampleError> {
     } else {
         Ok(best)
     }
+}
+
+/// Returns the standard deviation of the logits of all possible tokens.
+fn deviation(logits: &[f32]) -> f64 {
+    let n = sum(logits, |_| 1.0).max(1.0);
+    let mean = sum(logits, |logit| logit) / n;
+    let variance = sum(logits, |logit| (logit - mean) * (logit - mean)) / n;
+    variance.sqrt()
+}
+
+/// Adds up a value of each possible token. Written in lanes so that the compiler uses vectors.
+fn sum(logits: &[f32], value: impl Fn(f64) -> f64) -> f64 {
+    let value = |logit: f32| {
+        if logit > f32::NEG_INFINITY {
+            value(f64::from(logit))
+        } else {
+            0.0
+        }
+    };
+    let mut sums = [0.0; LANES];
+    let (groups, rest) = logits.as_chunks::<LANES>();
+    for group in groups {
+        for lane in 0..LANES {
+            sums[lane] += value(group[lane]);
+        }
+    }
+    let rest = rest.iter().map(|logit| value(*logit));
+    sums.into_iter().chain(rest).sum()
 }
 
 const LANES: usize = 16;

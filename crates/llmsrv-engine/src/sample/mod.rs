@@ -1,5 +1,6 @@
 //! From logits to a token. The order of the parts is that of the reference engine: bias, grammar
-//! mask, penalties, then `top_k`, `typical_p`, `top_p`, `min_p`, temperature, and one random draw.
+//! mask, penalties, then `top_n_sigma`, `top_k`, `typical_p`, `top_p`, `min_p`, temperature, and one
+//! random draw.
 //!
 //! A sampler's state is its seed and the tokens it has seen, nothing else: the same request gives
 //! the same text whatever else is computed at the time.
@@ -98,6 +99,7 @@ impl Sampler {
         if is_greedy {
             return Ok(candidates.best());
         }
+        candidates.top_n_sigma(self.params.top_n_sigma, logits);
         candidates.typical_p(self.params.typical_p);
         candidates.top_p(self.params.top_p);
         candidates.min_p(self.params.min_p);

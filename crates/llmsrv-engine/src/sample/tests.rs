@@ -35,6 +35,16 @@ fn plain(params: &SamplingParams, logits: &[f32]) -> Vec<(TokenId, f64)> {
         weights.iter().map(|weight| weight / total).collect()
     };
     by_logit(&mut list);
+    if params.top_n_sigma > 0.0 {
+        let n = list.len() as f64;
+        let mean = list.iter().map(|(_, logit)| logit).sum::<f64>() / n;
+        let squares = list.iter().map(|(_, logit)| (logit - mean).powi(2));
+        let deviation = (squares.sum::<f64>() / n).sqrt();
+        let lowest = list
+            .first()
+            .map(|(_, best)| best - f64::from(params.top_n_sigma) * deviation);
+        list.retain(|(_, logit)| Some(*logit) >= lowest);
+    }
     if params.top_k > 0 {
         list.truncate(params.top_k);
     }
@@ -160,6 +170,10 @@ fn senseless_parameters_do_no_harm() {
                 ..off()
             },
             SamplingParams {
+                top_n_sigma: value,
+                ..off()
+            },
+            SamplingParams {
                 typical_p: value,
                 ..off()
             },
@@ -214,6 +228,78 @@ fn bias_and_mask_decide_before_the_filters() {
 }
 
 #[test]
+fn top_n_sigma_measures_all_possible_tokens() {
+    let kept = |params: &SamplingParams, logits: &[f32], mask: Option<&SimpleVob>| {
+        let mut candidates = Candidates::default();
+        let mut sampler = Sampler::new(params.clone(), &[], 100);
+        let picked = sampler.pick(&mut logits.to_vec(), mask, &mut candidates);
+        let ids: Vec<TokenId> = candidates
+            .probabilities()
+            .iter()
+            .map(|(id, _)| *id)
+            .collect();
+        assert!(ids.contains(&picked.unwrap()));
+        ids
+    };
+    let impossible = f32::NEG_INFINITY;
+    // Mean 0, deviation 5.
+    let row = [1.0, -7.0, 7.0, -1.0];
+    for (top_n_sigma, top_k, logits, expected) in [
+        (0.0, 0, &row[..], &[2, 0, 3, 1][..]),
+        (-1.0, 0, &row, &[2, 0, 3, 1]),
+        (f32::INFINITY, 0, &row, &[2, 0, 3, 1]),
+        (1.0, 0, &row, &[2]),
+        (1.5, 0, &row, &[2, 0]),
+        (2.0, 0, &row, &[2, 0, 3]),
+        (3.0, 0, &row, &[2, 0, 3, 1]),
+        // The two best alone have a deviation of 3.
+        (1.5, 2, &row, &[2, 0]),
+        (3.0, 2, &row, &[2, 0]),
+        // Exactly at the border is inside, and what is impossible does not count.
+        (2.0, 0, &[3.0, impossible, 1.0, impossible], &[0, 2]),
+        (1.9, 0, &[3.0, impossible, 1.0, impossible], &[0]),
+        // A deviation of 0: equal ones stay, in the order of their ids.
+        (1e-45, 0, &[-2.0, -2.0, impossible, -2.0], &[0, 1, 3]),
+        (f32::INFINITY, 0, &[2.0, 2.0], &[0, 1]),
+        (1.0, 0, &[impossible, -9.0], &[1]),
+        (1.0, 0, &[f32::MAX, f32::MIN], &[0]),
+    ] {
+        let params = SamplingParams {
+            top_n_sigma,
+            top_k,
+            ..off()
+        };
+        let found = kept(&params, logits, None);
+        assert_eq!(found, expected, "{top_n_sigma} {top_k} {logits:?}");
+    }
+    // Of what a grammar allows, and the same whatever the temperature.
+    let mut mask = SimpleVob::alloc(4);
+    mask.allow_token(0);
+    mask.allow_token(1);
+    for temperature in [0.1, 1.0, 100.0] {
+        for (top_n_sigma, expected) in [(1.9, &[0][..]), (2.0, &[0, 1])] {
+            let params = SamplingParams {
+                temperature,
+                top_n_sigma,
+                ..off()
+            };
+            assert_eq!(kept(&params, &row, Some(&mask)), expected);
+        }
+    }
+    let params = SamplingParams {
+        top_n_sigma: 1.0,
+        ..off()
+    };
+    for (row, error) in [
+        (&[1.0, f32::NAN][..], SampleError::NotFinite),
+        (&[1.0, f32::INFINITY], SampleError::NotFinite),
+        (&[impossible; 3], SampleError::NothingAllowed),
+    ] {
+        assert_eq!(pick(&params, row), Err(error), "{row:?}");
+    }
+}
+
+#[test]
 fn draws_follow_the_probabilities() {
     let logits = [0.0f32, 1.0, 2.0, -1.0];
     let params = SamplingParams {
@@ -256,26 +342,25 @@ fn the_seed_decides() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever the fast filters keep is what the plain ones keep, with the same probabilities.
+    /// Whatever the sampler's filters keep is what the plain ones keep, with the same probabilities.
     #[test]
     fn filters_agree_with_plain_ones(
         logits in prop::collection::vec(prop_oneof![9 => -8.0f32..8.0, 1 => (-3i8..3).prop_map(f32::from), 1 => Just(f32::NEG_INFINITY)], 1..700),
+        top_n_sigma in prop_oneof![Just(0.0f32), 0.0f32..3.0],
         top_k in prop_oneof![Just(0usize), 1usize..80, 80usize..800],
         top_p in prop_oneof![Just(1.0f32), 0.0f32..1.0],
         min_p in prop_oneof![Just(0.0f32), 0.0f32..0.5],
         typical_p in prop_oneof![3 => Just(1.0f32), 1 => 0.1f32..1.0],
         temperature in 0.1f32..3.0,
-        uniform in 0.0f64..1.0,
+        seed in any::<u64>(),
     ) {
-        let params = SamplingParams { temperature, top_k, top_p, min_p, typical_p, ..off() };
+        let seed = Some(seed);
+        let params = SamplingParams { temperature, top_n_sigma, top_k, top_p, min_p, typical_p, seed, ..off() };
         let expected = plain(&params, &logits);
+        prop_assume!(!expected.is_empty());
         let mut candidates = Candidates::default();
-        let n = candidates.fill(&logits, if top_k == 0 { usize::MAX } else { top_k }).unwrap();
-        prop_assume!(n > 0);
-        candidates.typical_p(typical_p);
-        candidates.top_p(top_p);
-        candidates.min_p(min_p);
-        let token = candidates.draw(temperature, uniform);
+        let mut sampler = Sampler::new(params, &[], 100);
+        let token = sampler.pick(&mut logits.clone(), None, &mut candidates).unwrap();
         let probs = candidates.probabilities();
         prop_assert_eq!(probs.len(), expected.len());
         for ((found, p), (id, q)) in probs.iter().zip(&expected) {

@@ -20,6 +20,7 @@ pub(super) fn extra_options(fields: &mut Fields) -> Result<Map<String, Value>, A
     let mut options = fields.object("options")?.unwrap_or_default();
     for name in [
         "num_ctx",
+        "top_n_sigma",
         "min_p",
         "typical_p",
         "repeat_penalty",

@@ -196,6 +196,7 @@ fn tool_choice(choice: &ToolChoice) -> Value {
 const OPTIONS: &[(&str, &str)] = &[
     ("temperature", "temperature"),
     ("top_p", "top_p"),
+    ("top_n_sigma", "top_n_sigma"),
     ("top_k", "top_k"),
     ("min_p", "min_p"),
     ("repeat_penalty", "repetition_penalty"),

@@ -108,7 +108,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 const MEMBERS: &str = "(prompt|suffix|system|template|context|raw|format|images|messages|tools|options|keep_alive|think|truncate|shift|logprobs|top_logprobs|stream|_debug_render_only|verbose)";
-const OPTIONS: &str = "(num_ctx|num_keep|seed|temperature|top_k|top_p|min_p|typical_p|repeat_last_n|repeat_penalty|presence_penalty|frequency_penalty|stop|num_gpu|use_mmap)";
+const OPTIONS: &str = "(num_ctx|num_keep|seed|temperature|top_n_sigma|top_k|top_p|min_p|typical_p|repeat_last_n|repeat_penalty|presence_penalty|frequency_penalty|stop|num_gpu|use_mmap)";
 
 #[test]
 fn any_members_are_answered_without_a_server_error() {

@@ -1,5 +1,7 @@
 //! `/v1/chat/completions`, `/v1/completions` and `/v1/responses`: what requests say and answers hold.
 
+use std::collections::HashSet;
+
 use base64::Engine as _;
 use http::Method;
 use llmsrv_engine::fake::{Answer, FakeOptions};
@@ -132,6 +134,27 @@ async fn our_own_options_are_understood_here_too() {
     chat(&host, json!({"keep_alive": -1})).await;
     let ps = host.get("/api/ps").await;
     assert!(ps["models"][0]["expires_at"].as_str().unwrap() > "2200");
+}
+
+#[tokio::test]
+async fn top_n_sigma_stands_beside_the_members_too() {
+    let host = random();
+    for (members, n_texts) in [
+        (json!({}), 3),
+        (json!({"top_n_sigma": -1}), 3),
+        // So few deviations leave the best token alone.
+        (json!({"top_n_sigma": 1e-6}), 1),
+        (json!({"options": {"top_n_sigma": 1e-6}}), 1),
+    ] {
+        let mut texts = HashSet::new();
+        for seed in 0..3 {
+            let free =
+                json!({"seed": seed, "temperature": 2, "max_tokens": 20, "logit_bias": no_end()});
+            let answer = chat(&host, with(free, members.clone())).await;
+            texts.insert(content(&answer).to_owned());
+        }
+        assert_eq!(texts.len(), n_texts, "{members}: {texts:?}");
+    }
 }
 
 /// A host whose model thinks as it is told and says how.

@@ -70,6 +70,7 @@ fn a_seed_fixes_the_text_under_load() {
         params: SamplingParams {
             seed: Some(seed),
             temperature: 5.0,
+            top_n_sigma: if seed.is_multiple_of(3) { 2.0 } else { 0.0 },
             top_k: 0,
             top_p: 1.0,
             logit_bias: vec![(byte("\""), 10.0)],

@@ -28,6 +28,14 @@ fn every_feature_gives_the_same_with_guesses() {
         seed: Some(9),
         ..SamplingParams::default()
     };
+    let hot = SamplingParams {
+        temperature: 5.0,
+        top_n_sigma: 0.3,
+        top_k: 0,
+        top_p: 1.0,
+        seed: Some(9),
+        ..SamplingParams::default()
+    };
     let base = request("abababab");
     let requests = [
         base.clone(),
@@ -39,6 +47,16 @@ fn every_feature_gives_the_same_with_guesses() {
         GenRequest {
             params: penalties,
             max_tokens: Some(33),
+            ..base.clone()
+        },
+        GenRequest {
+            params: hot.clone(),
+            ..base.clone()
+        },
+        GenRequest {
+            params: hot,
+            grammar: Some(GrammarSpec::Regex("(ab|ba|aab){3,20}".into())),
+            max_tokens: Some(50),
             ..base.clone()
         },
         GenRequest {
