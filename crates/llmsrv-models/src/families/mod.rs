@@ -25,6 +25,7 @@ mod lfm2;
 mod llama;
 mod llama4;
 mod mamba;
+mod minicpm;
 mod minimax;
 mod mllama;
 mod modern_bert;
@@ -54,7 +55,7 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 67] = [
+const FAMILIES: [(&str, Family); 68] = [
     ("arcee", llama::arcee),
     ("arctic", arctic::arctic),
     ("bitnet", bitnet::bitnet),
@@ -95,6 +96,7 @@ const FAMILIES: [(&str, Family); 67] = [
     ("llama", llama::llama),
     ("llama4", llama4::llama4),
     ("mamba2", mamba::mamba2),
+    ("minicpm", minicpm::minicpm),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
     ("mllama", mllama::mllama),

@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path, sync::LazyLock};
 
-use crate::tiny::{CASES, Case, File, FileTensor, all_logits, argmax, difference, fingerprint};
+use crate::tiny::{
+    CASES, Case, File, FileTensor, Key, all_logits, argmax, difference, fingerprint,
+};
 use llmsrv_engine::{
     EngineOptions, Event, GenRequest, LoadError, LoadOptions, Loaded, SamplingParams, spawn,
 };
@@ -359,6 +361,17 @@ fn other_spellings_give_the_same_model() {
         );
         file.metadata.set("llama4.feed_forward_length", 48u32);
         file.metadata.set("llama4.use_qk_norm", true);
+    });
+    // The first files have none of the factors: 12, 1.4 / sqrt(4) and 64 / 256.
+    let mut case = named("minicpm");
+    case.parts.n_layers = 4;
+    case.keys = &[
+        ("embedding_scale", Key::F(12.0)),
+        ("residual_scale", Key::F(0.7)),
+        ("logit_scale", Key::F(0.25)),
+    ];
+    check_case(&case, &|file| {
+        renamed(file, &[("_scale", "_unknown")]);
     });
     check("mistral3", &|file| {
         let from_to = [

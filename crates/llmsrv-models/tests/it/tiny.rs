@@ -772,6 +772,27 @@ pub(crate) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "minicpm",
+        architecture: "minicpm",
+        keys: &[
+            ("embedding_scale", F(9.0)),
+            ("residual_scale", F(0.6)),
+            ("logit_scale", F(3.0)),
+        ],
+        parts: PLAIN,
+    },
+    // At this width logits are divided by 1. At others llama.cpp multiplies them where the key is missing.
+    Case {
+        name: "minicpm_first_files",
+        architecture: "minicpm",
+        keys: &[],
+        parts: Parts {
+            width: 256,
+            tied: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "smollm3",
         architecture: "smollm3",
         keys: &[("rope.freq_base", F(2_000_000.0))],
