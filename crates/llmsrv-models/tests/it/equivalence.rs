@@ -1,5 +1,7 @@
 //! The same prefix gives bit-identical logits, however it was computed.
 
+use std::sync::Once;
+
 use crate::tiny::{
     CASES, Case, Random, all_logits, difference, plan, wide, wide_latent, with_state,
 };
@@ -14,6 +16,9 @@ fn load(case: &Case, kv_cache_type: &str) -> Box<dyn Model> {
 }
 
 pub(crate) fn load_on(case: &Case, kv_cache_type: &str, device: &str) -> Box<dyn Model> {
+    if device == "vulkan" {
+        keep_drivers();
+    }
     let folder = tempfile::tempdir().unwrap();
     let path = case.write(folder.path());
     let options = LoadOptions {
@@ -24,6 +29,23 @@ pub(crate) fn load_on(case: &Case, kv_cache_type: &str, device: &str) -> Box<dyn
         ..LoadOptions::default()
     };
     llmsrv_models::load(&path, &options).unwrap().model
+}
+
+/// Opens a GPU for as long as the process lives: else each load would bring all drivers of the machine into memory again,
+/// which takes longer than to load a model so small.
+pub(crate) fn keep_drivers() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let any = llmsrv_gpu::Choice {
+            vendor: true,
+            software: true,
+            ..llmsrv_gpu::Choice::default()
+        };
+        // What is missing is said where a model is loaded.
+        if let Ok(gpu) = llmsrv_gpu::Gpu::open(&any, 0) {
+            std::mem::forget(gpu);
+        }
+    });
 }
 
 /// Tests compute on whatever there is.
