@@ -1,6 +1,6 @@
 //! Putting the server together from its parts, and a server for this process alone.
 
-use std::{ffi::OsString, path::Path, sync::Arc};
+use std::{ffi::OsString, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use llmsrv_config::{Config, Folders, Secret, ServerConfig, UpstreamConfig, keys::KeyFile};
@@ -325,6 +325,16 @@ pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Laun
         "auto" if settings.load.gpu.software || shows_gpu() => true,
         _ => return,
     };
+    // A driver that hangs must not hold up a start for which nobody asked for it.
+    let limit = config.server.load_timeout.unwrap_or(LONGEST_LOOK);
+    let workers = if automatic {
+        &workers.clone().with_limits(Limits {
+            load: Some(limit.min(LONGEST_LOOK)),
+            ..Limits::default()
+        })
+    } else {
+        workers
+    };
     let gpus = match workers.gpus(settings.load.gpu.clone()) {
         Ok(gpus) => gpus,
         Err(error) if !automatic => return tracing::warn!(%error, "no model can be loaded"),
@@ -355,6 +365,9 @@ pub fn use_accelerators(config: &Config, settings: &mut Settings, workers: &Laun
         automatic,
     });
 }
+
+/// How long a start looks at GPUs that nobody asked for: services have to be ready after 90 seconds.
+const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// Tells whether the system shows a GPU, without asking a driver.
 fn shows_gpu() -> bool {

@@ -216,6 +216,12 @@ async fn a_gpu_that_nobody_asked_for_costs_no_answer() {
     server.wait_for_log("WARN llmsrv::local: models are computed on the CPU", 1);
     on_cpu(&running(&server).await, Some("computes f32_1 wrongly"));
     drop(server);
+    // It never answers: the start waits for it no longer than for a model.
+    driver.fail("never");
+    let briefly = [&env[..], &[("LLMSRV_LOAD_TIMEOUT", "2s")]].concat();
+    let server = sandbox.serve_with(&[], &briefly);
+    on_cpu(&running(&server).await, Some("no answer in time"));
+    drop(server);
     driver.fail("");
 
     // lavapipe is slower than the CPU that it runs on, and one that is hidden is not used.
