@@ -60,6 +60,13 @@ impl Driver {
         }
     }
 
+    /// Adds what brings the layer in to an environment.
+    pub(crate) fn with<'a>(&'a self, env: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let own = self.env.iter();
+        let own = own.map(|(name, value)| (*name, value.as_str()));
+        env.iter().copied().chain(own).collect()
+    }
+
     /// What fails from now on, as the layer names it; nothing if it is empty.
     pub(crate) fn fail(&self, fault: &str) {
         // Replaced as a whole: a driver may be reading it.
@@ -122,13 +129,7 @@ async fn all_is_free(server: &Server) {
 async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
     let sandbox = with_tiny_model();
     let driver = Driver::new(&sandbox);
-    let mut env: Vec<(&str, &str)> = GPU.to_vec();
-    env.extend(
-        driver
-            .env
-            .iter()
-            .map(|(name, value)| (*name, value.as_str())),
-    );
+    let mut env = driver.with(&GPU);
     // All kernels are asked before there is a limit.
     let server = sandbox.serve_with(&[], &env);
     server.wait_for_log("llmsrv_models::ops::gpu: GPU", 1);
@@ -186,9 +187,7 @@ async fn a_gpu_that_nobody_asked_for_costs_no_answer() {
     let sandbox = Sandbox::new();
     let driver = Driver::new(&sandbox);
     let cache = sandbox.path().join("cache");
-    let mut env: Vec<(&str, &str)> = GPU.to_vec();
-    let own = driver.env.iter();
-    env.extend(own.map(|(name, value)| (*name, value.as_str())));
+    let mut env = driver.with(&GPU);
     env.push(("XDG_CACHE_HOME", cache.to_str().unwrap()));
     env.push(("LLMSRV_GPU", ""));
     let running = async |server: &Server| {
@@ -269,9 +268,7 @@ async fn a_driver_that_computes_wrongly_is_refused_with_the_kernel_and_a_cure() 
     let sandbox = Sandbox::new();
     let driver = Driver::new(&sandbox);
     let cache = sandbox.path().join("cache");
-    let mut env: Vec<(&str, &str)> = GPU.to_vec();
-    let own = driver.env.iter();
-    env.extend(own.map(|(name, value)| (*name, value.as_str())));
+    let mut env = driver.with(&GPU);
     env.push(("XDG_CACHE_HOME", cache.to_str().unwrap()));
     let file = cache.join("llmsrv/gpu-drivers");
 

@@ -172,11 +172,7 @@ fn plan(n_layers: Option<usize>) -> Plan {
 async fn a_device_without_integer_products_is_named_and_multiplies_in_f32() {
     let sandbox = Sandbox::new();
     let driver = Driver::new(&sandbox);
-    let of_driver = driver.env.iter();
-    let of_driver: Vec<(&str, &str)> = of_driver
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
-    let exact = [&GPU[..], &of_driver[..]].concat();
+    let exact = driver.with(&GPU);
     let int8 = [&exact[..], &[("LLMSRV_GPU_ARITHMETIC", "int8")]].concat();
     let prompt = "Hello! Who are you?";
     let in_f32 = text(&sandbox.serve_with(&[], &exact), prompt).await;
