@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use url::Url;
 
 use super::{
-    outbox::{Courier, DeliveryCounts, Failure, Outbox},
+    outbox::{Courier, DeliveryCounts, Failure, Outbox, hand_on_to_outbox},
     service::{self, RemoteOptions},
 };
 use crate::{Entry, Sink, SinkError};
@@ -73,17 +73,7 @@ impl Sink for GrpcSink {
         }))
     }
 
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.outbox.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.outbox.flush()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.outbox.close()
-    }
+    hand_on_to_outbox!();
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("grpc")

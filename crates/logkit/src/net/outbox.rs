@@ -501,6 +501,24 @@ impl<I: Send + 'static> Shared<I> {
     }
 }
 
+/// The methods of a sink with an `outbox` that the outbox does.
+macro_rules! hand_on_to_outbox {
+    () => {
+        fn poll(&mut self) -> Result<bool, SinkError> {
+            self.outbox.poll()
+        }
+
+        fn flush(&mut self) -> Result<(), SinkError> {
+            self.outbox.flush()
+        }
+
+        fn close(&mut self) -> Result<(), SinkError> {
+            self.outbox.close()
+        }
+    };
+}
+pub(crate) use hand_on_to_outbox;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::{
     Entry, Sink, SinkError,
-    net::outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox},
+    net::outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox, hand_on_to_outbox},
     sinks::db::{all_columns, check_table},
 };
 
@@ -117,17 +117,7 @@ impl Sink for PostgresSink {
         )
     }
 
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.outbox.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.outbox.flush()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.outbox.close()
-    }
+    hand_on_to_outbox!();
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("postgres")

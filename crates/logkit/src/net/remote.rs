@@ -6,7 +6,7 @@ use crate::{
     Entry, Sink, SinkError,
     net::{
         http::{Endpoint, ORIGIN},
-        outbox::{Courier, DeliveryCounts, Failure, Outbox},
+        outbox::{Courier, DeliveryCounts, Failure, Outbox, hand_on_to_outbox},
         service::{self, RemoteOptions},
     },
 };
@@ -73,17 +73,7 @@ impl Sink for RemoteSink {
         }))
     }
 
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.outbox.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.outbox.flush()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.outbox.close()
-    }
+    hand_on_to_outbox!();
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("remote")

@@ -18,7 +18,7 @@ use std::{
 use crate::{
     Entry, Level, Sink, SinkError,
     files::io_error,
-    net::outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox},
+    net::outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox, hand_on_to_outbox},
     sinks::console::{console_message, escape},
 };
 
@@ -119,17 +119,7 @@ impl Sink for SyslogSink {
         true
     }
 
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.outbox.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.outbox.flush()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.outbox.close()
-    }
+    hand_on_to_outbox!();
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("syslog")

@@ -13,7 +13,7 @@ use crate::{
     Entry, Level, Redactor, Sink, SinkError,
     net::{
         http::Endpoint,
-        outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox},
+        outbox::{Courier, DeliveryCounts, Failure, Limits, Outbox, hand_on_to_outbox},
     },
 };
 
@@ -148,17 +148,7 @@ impl Sink for WebhookSink {
         true
     }
 
-    fn poll(&mut self) -> Result<bool, SinkError> {
-        self.outbox.poll()
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.outbox.flush()
-    }
-
-    fn close(&mut self) -> Result<(), SinkError> {
-        self.outbox.close()
-    }
+    hand_on_to_outbox!();
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("webhook")
