@@ -125,8 +125,8 @@ impl Handle {
     /// prompt is empty or fills `num_ctx`; [`SubmitError::Images`] if images overlap, are empty or
     /// reach beyond the prompt; [`SubmitError::UnknownToken`] for an id of the prompt or of a bias
     /// that is not in the vocabulary; [`SubmitError::Grammar`] if the grammar cannot be compiled, or
-    /// not within its limits; [`SubmitError::Closed`] once the engine's thread has ended. What goes
-    /// wrong later is an [`Event::Error`] or [`Event::DeviceLost`].
+    /// not within its limits; [`SubmitError::DeviceLost`] or [`SubmitError::Closed`] once the engine's
+    /// thread has ended. What goes wrong later is an [`Event::Error`] or [`Event::DeviceLost`].
     pub fn submit(&self, mut request: GenRequest) -> Result<Generation, SubmitError> {
         if !self.shared.spec.generates() {
             return Err(SubmitError::NoText);
@@ -155,7 +155,7 @@ impl Handle {
             None => None,
         };
         if !self.is_alive() {
-            return Err(SubmitError::Closed);
+            return Err(self.why_closed());
         }
         let (events, receiver) = unbounded_channel();
         let unenforced = constraint.as_ref().map(Constraint::unenforced);
@@ -166,7 +166,7 @@ impl Handle {
         };
         self.submissions
             .send(Work::Generate(Box::new(submission)))
-            .map_err(|_| SubmitError::Closed)?;
+            .map_err(|_| self.why_closed())?;
         Ok(Generation {
             events: receiver,
             ended: false,
@@ -184,8 +184,8 @@ impl Handle {
     ///
     /// [`SubmitError::NoEmbeddings`] if the model makes no vectors; [`SubmitError::PromptLength`] for
     /// an input that is empty or too long; [`SubmitError::UnknownToken`] for an id that is not in the
-    /// vocabulary; [`SubmitError::Closed`] once the engine's thread has ended. One such input refuses
-    /// all. What goes wrong later says [`Embeddings::wait`].
+    /// vocabulary; [`SubmitError::DeviceLost`] or [`SubmitError::Closed`] once the engine's thread has
+    /// ended. One such input refuses all. What goes wrong later says [`Embeddings::wait`].
     pub fn embed(&self, inputs: Vec<Vec<TokenId>>) -> Result<Embeddings, SubmitError> {
         if self.shared.spec.embedding.is_none() {
             return Err(SubmitError::NoEmbeddings);
@@ -200,7 +200,7 @@ impl Handle {
             self.check_vocabulary(tokens)?;
         }
         if !self.is_alive() {
-            return Err(SubmitError::Closed);
+            return Err(self.why_closed());
         }
         let (work, results) = inputs
             .into_iter()
@@ -211,11 +211,18 @@ impl Handle {
             .unzip();
         self.submissions
             .send(Work::Embed(work))
-            .map_err(|_| SubmitError::Closed)?;
+            .map_err(|_| self.why_closed())?;
         Ok(Embeddings {
             results,
             lost: self.shared.lost.clone(),
         })
+    }
+
+    fn why_closed(&self) -> SubmitError {
+        match self.shared.lost.get() {
+            Some(reason) => SubmitError::DeviceLost(reason.clone()),
+            None => SubmitError::Closed,
+        }
     }
 
     fn check_vocabulary(&self, tokens: &[TokenId]) -> Result<(), SubmitError> {

@@ -206,7 +206,10 @@ pub enum SubmitError {
     /// The model makes nothing but vectors.
     #[error("the model does not generate text")]
     NoText,
-    /// The engine thread has ended (a panic, a lost device or an unload).
+    /// The engine thread has ended because its device was lost; holds why.
+    #[error("the device that computed the model is lost: {0}")]
+    DeviceLost(String),
+    /// The engine thread has ended for another reason (a panic or an unload).
     #[error("the model is not loaded any more")]
     Closed,
 }

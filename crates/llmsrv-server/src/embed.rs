@@ -296,6 +296,7 @@ fn no_room() -> ApiError {
 
 fn refused(error: SubmitError) -> ApiError {
     match error {
+        SubmitError::DeviceLost(reason) => ApiError::device_lost(&reason),
         SubmitError::Closed => ApiError::model_stopped(),
         SubmitError::PromptLength { .. } => input_too_long(),
         error => ApiError::bad_request(error.to_string()),

@@ -198,6 +198,7 @@ pub(crate) fn start(
         logprobs: job.logprobs,
     };
     let generation = model.engine.submit(request).map_err(|error| match error {
+        SubmitError::DeviceLost(reason) => ApiError::device_lost(&reason),
         SubmitError::Closed => ApiError::model_stopped(),
         SubmitError::PromptLength { tokens, num_ctx } => ApiError::prompt_too_long(tokens, num_ctx),
         error => ApiError::bad_request(error.to_string()),

@@ -93,7 +93,7 @@ fn all_requests_hear_of_a_device_that_is_lost_in_a_step() {
         assert!(!handle.is_alive());
     }
     let again = handle.submit(super::request("a"));
-    assert!(matches!(again, Err(SubmitError::Closed)));
+    assert!(matches!(&again, Err(SubmitError::DeviceLost(why)) if why == "unplugged"));
 }
 
 #[test]
