@@ -296,7 +296,8 @@ pub fn gpu(config: &ServerConfig) -> GpuOptions {
     GpuOptions {
         arithmetic: match config.gpu_arithmetic.as_str() {
             "int8" => GpuArithmetic::Int8,
-            _ => GpuArithmetic::Exact,
+            "exact" => GpuArithmetic::Exact,
+            _ => GpuArithmetic::Auto,
         },
         vendor: config.vendor_gpu == Some(true),
         software: config.gpu_allow_software,

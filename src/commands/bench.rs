@@ -74,8 +74,16 @@ pub fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     let (mut limits, mut gpu) = (Limits::default(), None);
     let mut models = Vec::new();
     for subject in &subjects {
-        let (model, found, device) = measure(context, subject, &options, args, &mut steps)
-            .with_context(|| format!("cannot measure {}", subject.name))?;
+        let failed = || format!("cannot measure {}", subject.name);
+        let mut options = options.clone();
+        if let Some(choice) = &mut options.gpu {
+            // The limits are those of the arithmetic that the model has.
+            let arithmetic = llmsrv_models::gpu_arithmetic(&subject.weights, &options.load);
+            options.load.gpu.arithmetic = arithmetic.with_context(failed)?;
+            *choice = llmsrv_models::gpu_choice(&options.load.gpu);
+        }
+        let (model, found, device) =
+            measure(context, subject, &options, args, &mut steps).with_context(failed)?;
         limits = merged(limits, found);
         gpu = gpu.or(device);
         models.push(model);

@@ -222,7 +222,7 @@ fn a_gpu_is_measured_with_its_limits_and_kernels() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let limits = on_gpu(&sandbox, &["bench", "--gpu", "--limits", "-r", "1"], &[]).ok();
-    for part in ["f32 fma", "int8 dot", "arithmetic exact"] {
+    for part in ["f32 fma", "int8 dot", "arithmetic int8"] {
         assert!(limits.stdout.contains(part), "{part}: {limits:?}");
     }
     // The same model with products in integers.

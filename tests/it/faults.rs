@@ -237,8 +237,9 @@ async fn a_gpu_that_nobody_asked_for_costs_no_answer() {
     // As if the CPU read slowly.
     let file = cache.join("llmsrv/gpu-drivers");
     let kept = fs::read_to_string(&file).unwrap();
-    let (measured, _) = kept.trim_end().rsplit_once(' ').unwrap();
-    fs::write(&file, format!("{measured} 1\n")).unwrap();
+    let mut numbers: Vec<&str> = kept.split_whitespace().collect();
+    numbers[3] = "1";
+    fs::write(&file, numbers.join(" ") + "\n").unwrap();
     let server = sandbox.serve_with(&[], &env);
     let on_gpu = running(&server).await;
     assert_eq!(on_gpu["size_vram"], on_gpu["size"], "{on_gpu}");

@@ -237,7 +237,7 @@ async fn a_gpu_is_measured() {
     assert_eq!(start(), said);
     let kept = fs::read_to_string(cache.join("llmsrv/gpu-drivers")).unwrap();
     let words: Vec<&str> = kept.split_whitespace().collect();
-    let [_, read, _, _] = words[..] else {
+    let [_, read, _, _, _, _] = words[..] else {
         panic!("{kept}")
     };
     let read: f64 = read.parse().unwrap();

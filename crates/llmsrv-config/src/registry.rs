@@ -162,8 +162,8 @@ settings! {
             "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: fine up to 64 MiB of weights");
         gpu: Option<bool> = row("LLMSRV_GPU", Kind::Switch, "",
             "Compute on a GPU through Vulkan (experimental), or never; unset = on GPUs that read faster than the CPU");
-        gpu_arithmetic: String = row("LLMSRV_GPU_ARITHMETIC", Kind::Choice(&["exact", "int8"]), "exact",
-            "Activation precision on GPUs: exact f32, or int8 where a device has integer dot products (unmeasured)");
+        gpu_arithmetic: String = row("LLMSRV_GPU_ARITHMETIC", Kind::Choice(&["auto", "exact", "int8"]), "auto",
+            "Activation precision on GPUs: exact f32, or int8 (with integer dot products); auto: int8 where the CPU has it");
         vendor_gpu: Option<bool> = row("LLMSRV_VENDOR_GPU", Kind::Switch, "",
             "Take integrated GPUs and those of Intel, too");
         gpu_allow_software: bool = row("LLMSRV_GPU_ALLOW_SOFTWARE", Kind::Switch, "false",

@@ -24,6 +24,8 @@ pub struct GpuLimits {
     pub cpu_read: u64,
     /// From how many rows on it multiplies in tiles, because they are faster, where it multiplies in integers.
     pub tiles_from: Option<u64>,
+    /// Whether its matrix units multiply in integers to the last bit as its other kernels do, and faster.
+    pub matrices: bool,
 }
 
 impl GpuLimits {
@@ -46,6 +48,9 @@ impl fmt::Display for GpuLimits {
         )?;
         if let Some(n) = self.tiles_from.filter(|n| *n < u64::from(u32::MAX)) {
             write!(f, "; integer products in tiles from {n} rows on")?;
+        }
+        if self.matrices {
+            f.write_str("; integer products of many rows on matrix units")?;
         }
         if self.is_slower() {
             f.write_str(", so tokens may come faster without this GPU (LLMSRV_GPU=0)")?;

@@ -224,8 +224,10 @@ pub struct NpuOptions {
 /// How GPUs multiply quantised weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuArithmetic {
-    /// With weights unpacked to f32 and activations as they are.
+    /// As [`GpuArithmetic::Int8`] where [`ActivationPrecision`] of the model is that of bytes, else exactly.
     #[default]
+    Auto,
+    /// With weights unpacked to f32 and activations as they are.
     Exact,
     /// With activations that are quantised to bytes, as [`ActivationPrecision::Int8`], where the device has integer dot
     /// products and a kernel for the type of the weights.

@@ -6,7 +6,8 @@
 // sines, [rows][pairs] each.
 //
 // tests/it/spirv.rs compiles `attend_KEPT` and `attend_part_KEPT` once for each way of keeping keys and values, with its
-// name for KEPT.
+// name for KEPT. It repeats lines that end in `//each` four times, with 0 to 3 for `$`, so that a lane asks for four things
+// before it waits for the first.
 
 struct Params {
     n_rows: u32, n_heads: u32, n_kv_heads: u32, head_dim: u32,
@@ -22,9 +23,9 @@ var<immediate> p: Params;
 @group(0) @binding(2) var<storage, read> new_keys: array<f32>;
 @group(0) @binding(2) var<storage, read> parts: array<f32>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
-@group(0) @binding(4) var<storage, read> keys: array<u32>;
+@group(0) @binding(4) var<storage, read> keys: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> new_values: array<f32>;
-@group(0) @binding(5) var<storage, read> values: array<u32>;
+@group(0) @binding(5) var<storage, read> values: array<vec4<u32>>;
 @group(0) @binding(5) var<storage, read_write> out_values: array<u32>;
 @group(0) @binding(6) var<storage, read_write> turned: array<f32>;
 
@@ -104,20 +105,35 @@ fn store_f16(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) group
     out_values[at] = pack2x16float(vec2<f32>(new_values[start + element], new_values[start + element + 1u]));
 }
 
-// How keys and values are kept: the words of a position, and pair `i` of those that begin at word `base`.
+fn key_word(i: u32) -> u32 { return keys[i >> 2u][i & 3u]; }
+fn value_word(i: u32) -> u32 { return values[i >> 2u][i & 3u]; }
+
+// How keys and values are kept: the words of a position, and pair `i` of those that begin at word `base`; of keys also four
+// pairs from `i` on, a multiple of four, where positions begin at a multiple of four words.
 // Pairs of f16: [heads][pairs].
 fn f16_words() -> u32 { return p.n_kv_heads * p.head_dim / 2u; }
-fn f16_key(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(keys[base + i]); }
-fn f16_value(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(values[base + i]); }
+fn f16_key(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(key_word(base + i)); }
+fn f16_keys(base: u32, i: u32) -> Four {
+    let words = keys[(base + i) >> 2u];
+    return Four(unpack2x16float(words.x), unpack2x16float(words.y), unpack2x16float(words.z), unpack2x16float(words.w));
+}
+fn f16_value(base: u32, i: u32) -> vec2<f32> { return unpack2x16float(value_word(base + i)); }
 // Bytes in blocks of 32 elements, then the scales of all blocks, pairs of f16.
 fn q8_0_words() -> u32 { return kv_width() / 4u + (kv_width() + 63u) / 64u; }
 fn q8_0_key(base: u32, i: u32) -> vec2<f32> {
-    let scales = unpack2x16float(keys[base + kv_width() / 4u + i / 32u]);
-    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(keys[base + i / 2u] >> (16u * (i % 2u)));
+    let scales = unpack2x16float(key_word(base + kv_width() / 4u + i / 32u));
+    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(key_word(base + i / 2u) >> (16u * (i % 2u)));
+}
+fn q8_0_keys(base: u32, i: u32) -> Four {
+    let scales = unpack2x16float(key_word(base + kv_width() / 4u + i / 32u));
+    let scale = select(scales.x, scales.y, i / 16u % 2u == 1u);
+    let first = key_word(base + i / 2u);
+    let second = key_word(base + i / 2u + 1u);
+    return Four(scale * two_bytes(first), scale * two_bytes(first >> 16u), scale * two_bytes(second), scale * two_bytes(second >> 16u));
 }
 fn q8_0_value(base: u32, i: u32) -> vec2<f32> {
-    let scales = unpack2x16float(values[base + kv_width() / 4u + i / 32u]);
-    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(values[base + i / 2u] >> (16u * (i % 2u)));
+    let scales = unpack2x16float(value_word(base + kv_width() / 4u + i / 32u));
+    return select(scales.x, scales.y, i / 16u % 2u == 1u) * two_bytes(value_word(base + i / 2u) >> (16u * (i % 2u)));
 }
 fn kv_width() -> u32 { return p.n_kv_heads * p.head_dim; }
 fn two_bytes(word: u32) -> vec2<f32> {
@@ -126,10 +142,15 @@ fn two_bytes(word: u32) -> vec2<f32> {
 // As they were computed: [heads][elements].
 fn f32_words() -> u32 { return p.n_kv_heads * p.head_dim; }
 fn f32_key(base: u32, i: u32) -> vec2<f32> {
-    return vec2<f32>(bitcast<f32>(keys[base + 2u * i]), bitcast<f32>(keys[base + 2u * i + 1u]));
+    return vec2<f32>(bitcast<f32>(key_word(base + 2u * i)), bitcast<f32>(key_word(base + 2u * i + 1u)));
+}
+fn f32_keys(base: u32, i: u32) -> Four {
+    let first = bitcast<vec4<f32>>(keys[(base + 2u * i) >> 2u]);
+    let second = bitcast<vec4<f32>>(keys[((base + 2u * i) >> 2u) + 1u]);
+    return Four(first.xy, first.zw, second.xy, second.zw);
 }
 fn f32_value(base: u32, i: u32) -> vec2<f32> {
-    return vec2<f32>(bitcast<f32>(values[base + 2u * i]), bitcast<f32>(values[base + 2u * i + 1u]));
+    return vec2<f32>(bitcast<f32>(value_word(base + 2u * i)), bitcast<f32>(value_word(base + 2u * i + 1u)));
 }
 
 // The nearest whole number, of halves that farther from 0, as a byte.
@@ -183,6 +204,9 @@ fn store_q8_0(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
     out_keys[at] = pack2x16float(vec2<f32>(scales[0].x, scales[1].x));
     out_values[at] = pack2x16float(vec2<f32>(scales[0].y, scales[1].y));
 }
+
+// Four pairs.
+struct Four { a: vec2<f32>, b: vec2<f32>, c: vec2<f32>, d: vec2<f32> }
 
 const LANES = 64u;
 // Positions of a part.
@@ -244,9 +268,15 @@ fn sum_part_KEPT(row: u32, head: u32, part: u32, seen: vec2<u32>, lane: u32) -> 
             if p.block != 0u { slot = step[table + at / p.block] * p.block + at % p.block; }
             slot = slot * words;
             var products = vec2<f32>();
-            for (var i = 0u; i < pairs; i++) {
-                products = fma(own[i], KEPT_key(slot, kv_head + i), products);
+            var i = 0u;
+            // Where whole vectors of words can be read, sixteen pairs are asked for before the first is waited for.
+            if words % 4u == 0u && kv_head % 4u == 0u {
+                for (; i + 16u <= pairs; i += 16u) {
+                    let keys$ = KEPT_keys(slot, kv_head + i + 4u * $u); //each
+                    products = fma(own[i + 4u * $u], keys$.a, products); products = fma(own[i + 4u * $u + 1u], keys$.b, products); products = fma(own[i + 4u * $u + 2u], keys$.c, products); products = fma(own[i + 4u * $u + 3u], keys$.d, products); //each
+                }
             }
+            for (; i < pairs; i++) { products = fma(own[i], KEPT_key(slot, kv_head + i), products); }
             score = (products.x + products.y) * p.scale;
             if (p.flags & SLOPES) != 0u { score = score - sinks[head] * f32(max(at, position) - min(at, position)); }
             if p.softcap != 0.0 {
@@ -266,9 +296,10 @@ fn sum_part_KEPT(row: u32, head: u32, part: u32, seen: vec2<u32>, lane: u32) -> 
         for (var i = 0u; i < LANES; i++) { total += shares[i]; }
         for (var i = lane; i < pairs; i += LANES) {
             var here = sum[i] * fade;
-            for (var j = 0u; j < LANES; j++) {
-                let share = shares[j];
-                if share > 0.0 { here = fma(vec2<f32>(share), KEPT_value(slots[j], kv_head + i), here); }
+            for (var j = 0u; j < LANES; j += 4u) {
+                let share$ = shares[j + $u]; //each
+                let value$ = KEPT_value(slots[j + $u], kv_head + i); //each
+                here = select(here, fma(vec2<f32>(share$), value$, here), share$ > 0.0); //each
             }
             sum[i] = here;
         }

@@ -153,6 +153,28 @@ fn q4_k(row: u32, u: u32) -> Eight {
         d * second.x * bytes_of((word >> 4u) & 0x0f0f0f0fu) - d_min * second.y,
     );
 }
+// The same where blocks begin at multiples of 16 bytes: 16 bytes say of all scales what they are.
+fn q4_k_aligned(row: u32, u: u32) -> Eight {
+    let block = (row + (u / 32u) * 144u) >> 4u;
+    let j = u % 32u;
+    let head = vectors_of_weights[block];
+    let d = unpack2x16float(head.x);
+    let first = vec2<f32>(scale_and_min_of(head, 2u * (j / 8u)));
+    let second = vec2<f32>(scale_and_min_of(head, 2u * (j / 8u) + 1u));
+    let word = vectors_of_weights[block + 1u + j / 4u][j % 4u];
+    return Eight(
+        d.x * first.x * bytes_of(word & 0x0f0f0f0fu) - d.y * first.y,
+        d.x * second.x * bytes_of((word >> 4u) & 0x0f0f0f0fu) - d.y * second.y,
+    );
+}
+// The scale and the minimum of 32 weights, by the first 16 bytes of their block: as `six_bits`.
+fn scale_and_min_of(head: vec4<u32>, j: u32) -> vec2<i32> {
+    let by = 8u * (j % 4u);
+    let bytes = (head.yzw >> vec3<u32>(by)) & vec3<u32>(0xffu);
+    if j < 4u { return vec2<i32>(bytes.xy & vec2<u32>(63u)); }
+    let low = vec2<u32>(bytes.z & 15u, bytes.z >> 4u);
+    return vec2<i32>(low | ((bytes.xy >> vec2<u32>(6u)) << vec2<u32>(4u)));
+}
 fn q5_k(row: u32, u: u32) -> Eight {
     let block = row + (u / 32u) * 176u;
     let j = u % 32u;

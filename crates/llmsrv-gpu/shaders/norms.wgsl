@@ -1,5 +1,6 @@
-// Norms: 64 lanes share a stretch. Each sums its elements in ascending order, then the sums are added in ascending
-// order, by every lane for itself.
+// Norms: 128 lanes share a stretch. Each sums its elements in ascending order, then the sums are added in ascending
+// order, by every lane for itself. tests/it/spirv.rs repeats lines that end in `//each` eight times, with 0 to 7 for `$`: a
+// lane asks for eight elements before it waits for the first.
 
 // Stretches take turns with the `n_groups` parts of `weight`. `second` and `third` have the length and the number of
 // those of further tensors, which come after the first one's.
@@ -20,7 +21,8 @@ var<immediate> p: Params;
 
 const NEXT = 1u;
 
-const LANES = 64u;
+const LANES = 128u;
+const EIGHT = 8u * LANES;
 var<workgroup> sums: array<f32, LANES>;
 var<workgroup> squares: array<f32, LANES>;
 
@@ -41,19 +43,37 @@ fn total_square(lane: u32, part: f32) -> f32 {
     return total;
 }
 
-@compute @workgroup_size(64)
+// A lane's part of the sum of squares of `x`.
+fn square_of(start: u32, lane: u32) -> f32 {
+    var square = 0.0;
+    var i = start + lane;
+    let end = start + p.len;
+    for (; i + 7u * LANES < end; i += EIGHT) {
+        let value$ = x[i + $u * LANES]; //each
+        square = fma(value$, value$, square); //each
+    }
+    for (; i < end; i += LANES) { square = fma(x[i], x[i], square); }
+    return square;
+}
+
+@compute @workgroup_size(128)
 fn rms_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let stretch = flat(g, groups);
     let start = stretch * p.len;
     var square = 0.0;
     if stretch < p.n_stretches {
-        for (var i = lane; i < p.len; i += LANES) { square = fma(x[start + i], x[start + i], square); }
+        square = square_of(start, lane);
     }
     var total = total_square(lane, square);
     let scale = 1.0 / sqrt(total / f32(p.len) + p.eps);
     if stretch < p.n_stretches {
         let first = stretch % p.n_groups * p.len;
-        for (var i = lane; i < p.len; i += LANES) { out[start + i] = x[start + i] * scale * weight[first + i]; }
+        var i = lane;
+        for (; i + 7u * LANES < p.len; i += EIGHT) {
+            let value$ = x[start + i + $u * LANES] * scale * weight[first + i + $u * LANES]; //each
+            out[start + i + $u * LANES] = value$; //each
+        }
+        for (; i < p.len; i += LANES) { out[start + i] = x[start + i] * scale * weight[first + i]; }
     }
 }
 
@@ -66,7 +86,7 @@ fn element(tensor: u32, i: u32) -> f32 {
 }
 
 // `rms_norm` of up to three tensors in place.
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn rms_norms(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     var stretch = flat(g, groups);
     var tensor = 0u;
@@ -104,19 +124,26 @@ fn rms_norms(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) group
 }
 
 // Adds `scale` times the norm of each row of `x` to that of `out`, and with NEXT writes the norm of the sum.
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn add_normed(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = flat(g, groups);
     let start = row * p.len;
     var square = 0.0;
     if row < p.n_stretches {
-        for (var i = lane; i < p.len; i += LANES) { square = fma(x[start + i], x[start + i], square); }
+        square = square_of(start, lane);
     }
     var total = total_square(lane, square);
     let factor = 1.0 / sqrt(total / f32(p.len) + p.eps);
     square = 0.0;
     if row < p.n_stretches {
-        for (var i = lane; i < p.len; i += LANES) {
+        var i = lane;
+        for (; i + 7u * LANES < p.len; i += EIGHT) {
+            let at$ = start + i + $u * LANES; //each
+            let value$ = out[at$] + p.scale * (x[at$] * factor * weight[i + $u * LANES]); //each
+            out[at$] = value$; //each
+            square = fma(value$, value$, square); //each
+        }
+        for (; i < p.len; i += LANES) {
             let value = out[start + i] + p.scale * (x[start + i] * factor * weight[i]);
             out[start + i] = value;
             square = fma(value, value, square);
@@ -125,11 +152,16 @@ fn add_normed(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) grou
     total = total_sum(lane, square);
     if row >= p.n_stretches || (p.flags & NEXT) == 0u { return; }
     let next = 1.0 / sqrt(total / f32(p.len) + p.eps);
-    for (var i = lane; i < p.len; i += LANES) { normed[start + i] = out[start + i] * next * next_weight[i]; }
+    var i = lane;
+    for (; i + 7u * LANES < p.len; i += EIGHT) {
+        let value$ = out[start + i + $u * LANES] * next * next_weight[i + $u * LANES]; //each
+        normed[start + i + $u * LANES] = value$; //each
+    }
+    for (; i < p.len; i += LANES) { normed[start + i] = out[start + i] * next * next_weight[i]; }
 }
 
 // How much longer rows of `like` are than those of `x`.
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn length_ratios(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = flat(g, groups);
     let start = row * p.len;
@@ -149,7 +181,7 @@ fn length_ratios(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) g
 }
 
 // Leaves of each row what is above its mean by `scale` times its standard deviation (of a sample), less that.
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn peaks(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = flat(g, groups);
     let start = row * p.len;
@@ -172,7 +204,7 @@ fn peaks(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: v
     for (var i = lane; i < p.len; i += LANES) { out[start + i] = max(out[start + i] - least, 0.0); }
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn layer_norm(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let stretch = flat(g, groups);
     let start = stretch * p.len;

@@ -15,6 +15,7 @@ struct Params { matrices: array<Matrix, 4>, n_in: u32, n_rows: u32, extra: u32, 
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
 @group(0) @binding(1) var<storage, read> weights: array<u32>;
+@group(0) @binding(1) var<storage, read> vectors_of_weights: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 // Expert, first and end in `list`, which has the pairs sorted by expert.
 @group(0) @binding(4) var<storage, read> tiles: array<vec4<u32>>;

@@ -4,16 +4,20 @@
 // Where blocks have 32 elements, that word is the scale times the sum of the bytes, an f32; where they have 256, the sums
 // of the first 16 and of the last 16 bytes, 16 bits each. What is not finite gives a scale that is not a number.
 
-// `n` elements of all rows.
-struct Params { n: u32 }
+// `n` elements of all rows; where rows are normed, those of one, and what is added to the mean of their squares.
+struct Params { n: u32, len: u32, eps: f32 }
 var<immediate> p: Params;
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> weight: array<f32>;
+@group(0) @binding(3) var<storage, read> plain: array<f32>;
+@group(0) @binding(4) var<storage, read_write> normed: array<vec4<f32>>;
 
 // Of each lane, which has four elements: first magnitudes, then sums.
-var<workgroup> magnitudes: array<u32, 64>;
-var<workgroup> largest: array<u32, 8>;
-var<workgroup> sums: array<i32, 64>;
+var<workgroup> magnitudes: array<u32, 128>;
+var<workgroup> largest: array<u32, 16>;
+var<workgroup> sums: array<i32, 128>;
+var<workgroup> squares: array<f32, 128>;
 
 // 1e-30: below it the inverse of the scale would not be finite.
 const SMALLEST = 0x0da24260u;
@@ -97,4 +101,60 @@ fn quantize_256(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) gr
         out[n + i / 8u] = (sums_of_16.x & 0xffffu) | (sums_of_16.y << 16u);
     }
     if l == 0u { out[n + n / 8u + i / 64u] = scale_bits(most); }
+}
+
+// `rms_norm` of `norms.wgsl` to the last bit, of rows whose length is a multiple of 256, and `quantize_256` of what comes of
+// it: lanes take two blocks at a time. Lines that end in `//each` are repeated as there, but four times.
+@compute @workgroup_size(128)
+fn rms_norm_256(@builtin(workgroup_id) g: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) l: u32) {
+    let row = flat(g, groups);
+    let n = p.n / 4u;
+    let is_row = row < p.n / p.len;
+    let start = select(0u, row * p.len, is_row);
+    let end = start + p.len;
+    var square = 0.0;
+    var i = start + l;
+    for (; i + 384u < end; i += 512u) {
+        let value$ = plain[i + $u * 128u]; //each
+        square = fma(value$, value$, square); //each
+    }
+    for (; i < end; i += 128u) { square = fma(plain[i], plain[i], square); }
+    squares[l] = square;
+    workgroupBarrier();
+    var total = 0.0;
+    for (var k = 0u; k < 128u; k++) { total += squares[k]; }
+    let scale = 1.0 / sqrt(total / f32(p.len) + p.eps);
+    let n_blocks = p.len / 256u;
+    let lane = l % 64u;
+    let first = l / 8u * 8u;
+    for (var two = 0u; two < n_blocks; two += 2u) {
+        let block = two + l / 64u;
+        let is_there = is_row && block < n_blocks;
+        let at = min(block, n_blocks - 1u) * 64u + lane;
+        let four = vec4<f32>(
+            plain[start + 4u * at] * scale * weight[4u * at],
+            plain[start + 4u * at + 1u] * scale * weight[4u * at + 1u],
+            plain[start + 4u * at + 2u] * scale * weight[4u * at + 2u],
+            plain[start + 4u * at + 3u] * scale * weight[4u * at + 3u],
+        );
+        let to = start / 4u + at;
+        if is_there { normed[to] = four; }
+        magnitudes[l] = magnitude_of(four);
+        workgroupBarrier();
+        if l == first { largest[l / 8u] = largest_of_eight(first); }
+        workgroupBarrier();
+        var most = 0u;
+        for (var k = 0u; k < 8u; k++) { most = max(most, largest[l / 64u * 8u + k]); }
+        let bytes = rounded(four, most);
+        sums[l] = sum_of(bytes);
+        workgroupBarrier();
+        if is_there {
+            out[to] = word_of(bytes);
+            if l == first {
+                let sums_of_16 = vec2<u32>(bitcast<u32>(sum_of_four(first)), bitcast<u32>(sum_of_four(first + 4u)));
+                out[n + to / 8u] = (sums_of_16.x & 0xffffu) | (sums_of_16.y << 16u);
+            }
+            if lane == 0u { out[n + n / 8u + to / 64u] = scale_bits(most); }
+        }
+    }
 }

@@ -3,6 +3,8 @@
 // of the products and of the minimums. Where there are no minimums, nobody reads those.
 
 struct Sixteen { words: vec4<u32>, scale: i32, min: i32 }
+// Two neighbours of these.
+struct ThirtyTwo { low: Sixteen, high: Sixteen }
 
 // Sixteen bytes from any address on.
 fn four_at(byte: u32) -> vec4<u32> {
@@ -78,6 +80,21 @@ fn q4_k_sixteen(row: u32, s: u32) -> Sixteen {
     let words = bits_of(four_at(block + 16u + 32u * (e / 4u) + 16u * (e % 2u)), 4u * ((e / 2u) % 2u), 0x0f0f0f0fu);
     return Sixteen(words, scale.x, scale.y);
 }
+// Blocks begin at multiples of 16 bytes, with what 16 bytes say of all its scales.
+fn q4_k_thirty_two(row: u32, u: u32) -> ThirtyTwo {
+    let block = (row + (u / 8u) * 144u) >> 4u;
+    let j = u % 8u;
+    let scale = scale_and_min_of(vectors_of_weights[block], j);
+    let at = block + 1u + 2u * (j / 2u);
+    let by = 4u * (j % 2u);
+    return ThirtyTwo(
+        Sixteen(bits_of(vectors_of_weights[at], by, 0x0f0f0f0fu), scale.x, scale.y),
+        Sixteen(bits_of(vectors_of_weights[at + 1u], by, 0x0f0f0f0fu), scale.x, scale.y),
+    );
+}
+fn q4_k_aligned_scales(row: u32, b: u32) -> vec2<f32> {
+    return unpack2x16float(vectors_of_weights[(row + b * 144u) >> 4u].x);
+}
 fn q4_k_scales(row: u32, b: u32) -> vec2<f32> { return scales_at(row + b * 144u); }
 fn q5_k_sixteen(row: u32, s: u32) -> Sixteen {
     let block = row + (s / 16u) * 176u;
@@ -122,6 +139,9 @@ fn iq4_xs_sixteen(row: u32, s: u32) -> Sixteen {
     return Sixteen(stepped(IQ4_STEPS, nibbles_at(block + 8u + 16u * n, s)), i32(iq4_bits(block, n)) - 32, 0);
 }
 fn iq4_xs_scales(row: u32, b: u32) -> vec2<f32> { return scale_at(row + b * 136u); }
+
+// The same for the formats that have no faster way to two stretches.
+fn thirty_two(row: u32, u: u32) -> ThirtyTwo { return ThirtyTwo(SIXTEEN(row, 2u * u), SIXTEEN(row, 2u * u + 1u)); }
 
 // Rows in signed bytes, as `quantize.wgsl` makes them, twice: a unit is 32 elements.
 @group(0) @binding(2) var<storage, read> codes: array<vec4<u32>>;

@@ -80,9 +80,9 @@ fn tiles_of_rows(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_
             let minimum = vec4<f32>(s0.y, s1.y, s2.y, s3.y); //minimum
             let minimum = vec4<f32>(s0.y, s1.y, s2.y, s3.y); //minimums
             let of_x$ = scales_of_x[line + $u]; //each
-            total$ = fma(vec4<f32>(product$), scale * of_x$.x, total$); //each
-            total$ = fma(minimum, vec4<f32>(of_x$.y), total$); //minimum //each
-            total$ = fma(-vec4<f32>(excess$), minimum * of_x$.x, total$); //minimums //each
+            total$ += vec4<f32>(product$) * (scale * of_x$.x); //each
+            total$ += minimum * of_x$.y; //minimum //each
+            total$ += -(vec4<f32>(excess$) * (minimum * of_x$.x)); //minimums //each
             product$ = vec4<i32>(); //each
             excess$ = vec4<i32>(); //minimums //each
         }

@@ -349,6 +349,8 @@ impl Gpu {
             for (dtype, pinned) in PINNED {
                 int8_products(self, *dtype, pinned, with)?;
             }
+            let found = norm_and_product(self)?;
+            with(self, "rms_norm_256, dot_q4_k_8", ROUNDED, &found)?;
         }
         Ok(())
     }
@@ -408,18 +410,7 @@ fn product(
         1 => 37,
         len => 2 * len.max(64),
     };
-    let n_bytes = n_out * n_in / dtype.block_len() * dtype.block_bytes();
-    let mut bytes: Vec<u8> = random(dtype.id().into())
-        .map(|x| (x >> 56) as u8)
-        .take(n_bytes)
-        .collect();
-    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-        for (at, kept, set) in pinned {
-            if let Some(byte) = block.get_mut(*at) {
-                *byte = *byte & kept | set;
-            }
-        }
-    }
+    let bytes = weights(dtype, pinned, n_out * n_in);
     let before = gpu.arithmetic();
     gpu.set_arithmetic(arithmetic);
     let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, codebook);
@@ -441,6 +432,43 @@ fn product(
     gpu.add_linear(&mut sum, &x, &matrix, Some(&bias), 0.5)?;
     let mut found = vec![0.0; n_rows * n_out];
     gpu.read(&sum, &mut found)?;
+    Ok(found)
+}
+
+/// Returns so many weights as a file has them.
+fn weights(dtype: TensorType, pinned: &[Pinned], n: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = random(dtype.id().into())
+        .map(|x| (x >> 56) as u8)
+        .take(n / dtype.block_len() * dtype.block_bytes())
+        .collect();
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        for (at, kept, set) in pinned {
+            if let Some(byte) = block.get_mut(*at) {
+                *byte = *byte & kept | set;
+            }
+        }
+    }
+    bytes
+}
+
+/// Norms rows, which rounds them, too, and multiplies what they were rounded to.
+fn norm_and_product(gpu: &mut Gpu) -> Result<Vec<f32>, Error> {
+    let (n_rows, n_out, n_in) = (3, 5, 768);
+    let dtype = TensorType::Q4_K;
+    let pinned = PINNED.iter().find(|(pinned, _)| *pinned == dtype);
+    let bytes = weights(
+        dtype,
+        pinned.map_or(&[], |(_, pinned)| *pinned),
+        n_out * n_in,
+    );
+    let matrix = gpu.matrix(dtype, n_out, n_in, &bytes, &[])?;
+    let (x, weight) = (rows(gpu, 1, n_rows, n_in)?, gpu.vector(&numbers(2, n_in))?);
+    let normed = gpu.rms_norm(&x, &weight, 1e-5)?;
+    let product = gpu.linear(&normed, &matrix, None)?;
+    let mut found = vec![0.0; n_rows * (n_in + n_out)];
+    let (of_norm, of_product) = found.split_at_mut(n_rows * n_in);
+    gpu.read(&normed, of_norm)?;
+    gpu.read(&product, of_product)?;
     Ok(found)
 }
 
@@ -667,10 +695,10 @@ mod tests {
         gpu
     }
 
-    /// Kernels of models.
+    /// Kernels of models, but for those on matrix units, which `Probe::matrices_pay` compares with these.
     fn kernels() -> impl Iterator<Item = &'static str> {
         let names = MODULES.iter().map(|(name, _)| *name);
-        names.filter(|name| !name.starts_with("probe_"))
+        names.filter(|name| !name.starts_with("probe_") && !name.starts_with("mma_"))
     }
 
     fn codebook(dtype: TensorType) -> Vec<u16> {

@@ -133,6 +133,9 @@ pub struct Found {
     pub lacks: Option<&'static str>,
     /// Whether it multiplies signed bytes four at a time (`VK_KHR_shader_integer_dot_product`).
     pub has_integer_dot: bool,
+    /// Whether it multiplies matrices of 16 times 16 f16, with sums in f32, in subgroups of 32
+    /// (`VK_KHR_cooperative_matrix`).
+    pub has_matrices: bool,
 }
 
 /// Lists all devices of Vulkan 1.1 or later that compute, whether or not they may be used.
@@ -287,6 +290,13 @@ impl Device {
         let features = vk::PhysicalDeviceFeatures::default().robust_buffer_access(true);
         let mut integer_dot = vk::PhysicalDeviceShaderIntegerDotProductFeatures::default()
             .shader_integer_dot_product(true);
+        let mut matrices =
+            vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
+        let mut memory_model =
+            vk::PhysicalDeviceVulkanMemoryModelFeatures::default().vulkan_memory_model(true);
+        let mut float16 =
+            vk::PhysicalDeviceShaderFloat16Int8Features::default().shader_float16(true);
+        let matrix_extensions = MATRIX_EXTENSIONS.map(|name| (found.has_matrices, name));
         let extensions: Vec<_> = [
             (has_budget, vk::EXT_MEMORY_BUDGET_NAME),
             (
@@ -295,6 +305,7 @@ impl Device {
             ),
         ]
         .into_iter()
+        .chain(matrix_extensions)
         .filter_map(|(is_there, name)| is_there.then_some(name.as_ptr()))
         .collect();
         let mut info = vk::DeviceCreateInfo::default()
@@ -303,6 +314,12 @@ impl Device {
             .enabled_extension_names(&extensions);
         if found.has_integer_dot {
             info = info.push_next(&mut integer_dot);
+        }
+        if found.has_matrices {
+            info = info
+                .push_next(&mut matrices)
+                .push_next(&mut memory_model)
+                .push_next(&mut float16);
         }
         // SAFETY: the physical device belongs to the instance and has the family, the features (every device has the first
         // one) and the extensions; the structures live until the calls return.
@@ -410,7 +427,7 @@ impl Tick {
 struct Loaded {
     instance: ash::Instance,
     // Holds the library open; dropped last.
-    _entry: ash::Entry,
+    entry: ash::Entry,
 }
 
 impl Loaded {
@@ -426,7 +443,7 @@ impl Loaded {
         match unsafe { entry.create_instance(&info, None) } {
             Ok(instance) => Ok(Loaded {
                 instance,
-                _entry: entry,
+                entry,
             }),
             Err(vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Err(Error::NoDriver),
             Err(error) => Err(failed("vkCreateInstance")(error)),
@@ -506,6 +523,7 @@ impl Loaded {
                 None
             },
             has_integer_dot: self.has_integer_dot(device),
+            has_matrices: self.has_matrices(device),
         }
     }
 
@@ -516,6 +534,48 @@ impl Loaded {
         all.unwrap_or_default()
             .iter()
             .any(|one| one.extension_name_as_c_str().is_ok_and(|own| own == name))
+    }
+
+    /// Tells whether the kernels for matrix units run on a device.
+    fn has_matrices(&self, device: vk::PhysicalDevice) -> bool {
+        if !MATRIX_EXTENSIONS
+            .iter()
+            .all(|name| self.has_extension(device, name))
+        {
+            return false;
+        }
+        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut memory_model = vk::PhysicalDeviceVulkanMemoryModelFeatures::default();
+        let mut float16 = vk::PhysicalDeviceShaderFloat16Int8Features::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default()
+            .push_next(&mut matrices)
+            .push_next(&mut memory_model)
+            .push_next(&mut float16);
+        let mut subgroups = vk::PhysicalDeviceSubgroupProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut subgroups);
+        let calls = ash::khr::cooperative_matrix::Instance::new(&self.entry, &self.instance);
+        // SAFETY: the device belongs to the instance, is of Vulkan 1.1 and has the extensions.
+        let shapes = unsafe {
+            self.instance
+                .get_physical_device_features2(device, &mut features);
+            self.instance
+                .get_physical_device_properties2(device, &mut properties);
+            calls.get_physical_device_cooperative_matrix_properties(device)
+        };
+        let is_ours = |shape: &vk::CooperativeMatrixPropertiesKHR<'_>| {
+            let (f16, f32) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
+            (shape.m_size, shape.n_size, shape.k_size) == (16, 16, 16)
+                && (shape.a_type, shape.b_type) == (f16, f16)
+                && (shape.c_type, shape.result_type) == (f32, f32)
+                && shape.scope == vk::ScopeKHR::SUBGROUP
+        };
+        let shared_bytes = properties.properties.limits.max_compute_shared_memory_size;
+        matrices.cooperative_matrix != 0
+            && shared_bytes >= MATRIX_SHARED_BYTES
+            && memory_model.vulkan_memory_model != 0
+            && float16.shader_float16 != 0
+            && subgroups.subgroup_size == MATRIX_SUBGROUP
+            && shapes.is_ok_and(|shapes| shapes.iter().any(is_ours))
     }
 
     /// Tells whether a device has `OpSDot` of packed bytes.
@@ -561,6 +621,16 @@ fn text(name: Option<&CStr>) -> String {
         .unwrap_or_default()
 }
 
+/// What the kernels for matrix units need.
+const MATRIX_EXTENSIONS: [&CStr; 3] = [
+    vk::KHR_COOPERATIVE_MATRIX_NAME,
+    vk::KHR_VULKAN_MEMORY_MODEL_NAME,
+    vk::KHR_SHADER_FLOAT16_INT8_NAME,
+];
+/// What a workgroup of theirs shares at most.
+const MATRIX_SHARED_BYTES: u32 = 48 << 10;
+/// Lanes of a subgroup there.
+const MATRIX_SUBGROUP: u32 = 32;
 /// Buffers that a kernel binds at most.
 pub(crate) const BINDINGS: u32 = 8;
 /// Lanes of the largest workgroup; every device of Vulkan has as many.
@@ -590,6 +660,7 @@ mod tests {
             memory_bytes: gib << 30,
             lacks: None,
             has_integer_dot: false,
+            has_matrices: false,
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Gpu {
     arithmetic: Arithmetic,
     /// From so many rows on integer products are computed in tiles.
     tiles_from: usize,
+    /// Whether products of many rows are computed on matrix units.
+    uses_matrices: bool,
     /// Idle memory for activations, by size.
     idle: Idle,
     /// Memory for activations with the bytes of it that are to be used. What is behind these has [`CANARY`].
@@ -59,6 +61,9 @@ pub struct Tensor {
     region: Region,
     /// What the region is a part of: products of the same rows share it.
     memory: Arc<Scratch>,
+    /// What its rows were rounded to when they were made, with the kernel that rounds so; until something else is
+    /// written.
+    rounded: Mutex<Option<(&'static str, Arc<Tensor>)>>,
 }
 
 /// Memory that returns when it is dropped.
@@ -82,10 +87,21 @@ pub(crate) struct Kernels {
 pub(crate) struct Int8Kernels {
     /// For many rows.
     pub many: &'static str,
+    /// For many rows, on matrix units.
+    pub matrices: Option<MatrixKernels>,
     /// Rounds the rows.
     pub quantize: &'static str,
     /// Elements of a row that share a scale.
     pub block_len: usize,
+}
+
+/// Kernels for matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MatrixKernels {
+    /// From so many rows on they are used.
+    pub from: usize,
+    /// Rows of a workgroup and the kernel that has so many, fewer rows first. The last one takes all that are more.
+    pub by_rows: &'static [(usize, &'static str)],
 }
 
 /// A weight matrix: rows are outputs.
@@ -134,6 +150,7 @@ impl Gpu {
             weight_bytes: 0,
             arithmetic: Arithmetic::F32,
             tiles_from: TILES_FROM,
+            uses_matrices: false,
             idle: Idle::default(),
             #[cfg(test)]
             watched: None,
@@ -183,6 +200,13 @@ impl Gpu {
     pub fn set_tiles_from(&mut self, n_rows: usize) {
         // One row has a kernel of its own.
         self.tiles_from = n_rows.max(2);
+    }
+
+    /// Computes integer products of many rows on matrix units, or not, where the device has such ([`Found::has_matrices`])
+    /// and the weights are of a type with kernels for them. Results are the same to the last bit;
+    /// [`Probe::matrices_pay`] says whether they are, and faster.
+    pub fn set_matrices(&mut self, uses_matrices: bool) {
+        self.uses_matrices = uses_matrices && self.device().has_matrices;
     }
 
     /// Says of what sizes the pieces of memory will be that weights need, as [`pieces`] tells of all that come, in their
@@ -273,6 +297,7 @@ impl Gpu {
         if start.saturating_add(bytes.len() as u64) > x.bytes() {
             return Err(unsupported("rows that are not there".into()));
         }
+        *x.rounded.lock() = None;
         let region = x.region;
         let to = Region {
             start: region.start + start,
@@ -346,6 +371,7 @@ impl Gpu {
                 width: *width,
                 region,
                 memory: memory.clone(),
+                rounded: Mutex::default(),
             }
         });
         Ok(parts.collect())
@@ -523,6 +549,7 @@ impl Tensor {
             width: self.width,
             region,
             memory: self.memory.clone(),
+            rounded: Mutex::default(),
         }
     }
 
@@ -535,6 +562,7 @@ impl Tensor {
     }
 
     fn write(&self) -> Access {
+        *self.rounded.lock() = None;
         Access::Write(self.region)
     }
 
@@ -613,10 +641,22 @@ fn int8_kernels_of(dtype: TensorType) -> Option<Kernels> {
         32 => ("quantize_32", 32),
         _ => ("quantize_256", 256),
     };
+    let matrices = match dtype {
+        TensorType::Q4_K => Some(MatrixKernels {
+            from: 9,
+            by_rows: &[(64, "mma_q4_k_64x64"), (128, "mma_q4_k_128x64")],
+        }),
+        TensorType::Q6_K => Some(MatrixKernels {
+            from: 33,
+            by_rows: &[(64, "mma_q6_k_64x64")],
+        }),
+        _ => None,
+    };
     Some(Kernels {
         few: [one, several],
         int8: Some(Int8Kernels {
             many,
+            matrices,
             quantize,
             block_len,
         }),
@@ -658,6 +698,8 @@ const OUTPUTS: usize = 4;
 /// Rows and outputs of a workgroup of integer products of many rows.
 const TILE_ROWS: usize = 32;
 const TILE_OUTPUTS: usize = 64;
+/// Outputs of a workgroup of products on matrix units.
+const MATRIX_OUTPUTS: usize = 64;
 /// From so many rows on integer products are computed in such tiles where nothing was measured: with 16 rows the others
 /// read the weights twice, and tiles would compute half of what they can for nothing.
 pub(crate) const TILES_FROM: usize = 17;

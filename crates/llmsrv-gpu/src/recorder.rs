@@ -78,8 +78,12 @@ pub struct Recorder {
     commands: Vec<(vk::CommandBuffer, vk::Fence)>,
     recording: bool,
     hazards: Hazards,
+    /// Whether something was copied since the last barrier.
+    copied: bool,
     /// What was recorded since the last submission, in multiplications.
     work: u64,
+    /// The kernels recorded since then.
+    n_kernels: u32,
     /// Made when kernels are timed for the first time.
     clock: Option<Clock>,
     /// Why nothing works any more.
@@ -87,6 +91,13 @@ pub struct Recorder {
     /// A kernel whose module is changed.
     #[cfg(test)]
     changed: Option<&'static str>,
+}
+
+/// What is recorded next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Kernel,
+    Copy,
 }
 
 /// What a kernel does, roughly.
@@ -188,7 +199,9 @@ impl Recorder {
             commands: Vec::new(),
             recording: false,
             hazards: Hazards::default(),
+            copied: false,
             work: 0,
+            n_kernels: 0,
             clock: None,
             lost: None,
             #[cfg(test)]
@@ -278,15 +291,18 @@ impl Recorder {
             multiplications,
             bytes,
         } = work.into();
-        if self.work > 0 && self.work.saturating_add(multiplications) > self.work_limit() {
+        let is_much =
+            self.work > 0 && self.work.saturating_add(multiplications) > self.work_limit();
+        if is_much || self.n_kernels >= MOST_KERNELS {
             self.end_recording()?;
         }
         let is_timed = times::is_on() && self.has_clock()?;
         let pipeline = self.pipeline(kernel)?;
         let set = self.set(bindings)?;
         let commands = self.recording()?;
-        self.order(bindings, commands);
+        self.order(bindings, commands, Command::Kernel);
         self.work += multiplications;
+        self.n_kernels += 1;
         let bound = bindings.iter().map(|access| match access {
             Access::Read(region) | Access::Write(region) => region.bytes,
             Access::None => 0,
@@ -297,7 +313,7 @@ impl Recorder {
             counts.kernel_bytes += bytes;
         });
         if is_timed {
-            self.barrier(commands);
+            self.barrier(commands, true);
         }
         if let Some(clock) = self.clock.as_mut().filter(|_| is_timed) {
             clock.begin(&self.device, commands);
@@ -396,7 +412,7 @@ impl Recorder {
                 bytes: padded as u64,
                 ..to
             };
-            self.order(&[Access::Write(target)], commands);
+            self.order(&[Access::Write(target)], commands, Command::Copy);
             let region = [vk::BufferCopy {
                 src_offset: self.uploaded as u64,
                 dst_offset: start,
@@ -419,7 +435,11 @@ impl Recorder {
     /// Copies a region to another one that does not overlap it.
     pub(crate) fn copy(&mut self, from: Region, to: Region) -> Result<(), Error> {
         let commands = self.recording()?;
-        self.order(&[Access::Read(from), Access::Write(to)], commands);
+        self.order(
+            &[Access::Read(from), Access::Write(to)],
+            commands,
+            Command::Copy,
+        );
         let region = [vk::BufferCopy {
             src_offset: from.start,
             dst_offset: to.start,
@@ -438,7 +458,7 @@ impl Recorder {
     /// Sets a region to zeros.
     pub(crate) fn clear(&mut self, region: Region) -> Result<(), Error> {
         let commands = self.recording()?;
-        self.order(&[Access::Write(region)], commands);
+        self.order(&[Access::Write(region)], commands, Command::Copy);
         let buffer = self.buffer(region)?;
         // SAFETY: commands are being recorded, the buffer lives and has the region (see `buffer`), which is of whole words.
         unsafe {
@@ -462,7 +482,7 @@ impl Recorder {
             self.download = Some(made);
         }
         let commands = self.recording()?;
-        self.order(&[Access::Read(from)], commands);
+        self.order(&[Access::Read(from)], commands, Command::Copy);
         let source = self.buffer(from)?;
         let region = [vk::BufferCopy {
             src_offset: from.start,
@@ -622,9 +642,10 @@ impl Recorder {
         // SAFETY: the commands are not in use: they are new, or the pool was reset after the queue had done them.
         unsafe { calls.begin_command_buffer(commands, &begin) }
             .map_err(failed("vkBeginCommandBuffer"))?;
-        (self.recording, self.n_used, self.work) = (true, self.n_used + 1, 0);
+        (self.recording, self.n_used) = (true, self.n_used + 1);
+        (self.work, self.n_kernels) = (0, 0);
         self.hazards.clear();
-        self.barrier(commands);
+        self.barrier(commands, true);
         Ok(commands)
     }
 
@@ -658,12 +679,12 @@ impl Recorder {
                 .end_command_buffer(commands)
                 .and_then(|()| calls.queue_submit(self.device.queue, &submit, fence))
         };
-        (self.recording, self.work) = (false, 0);
+        (self.recording, self.work, self.n_kernels) = (false, 0, 0);
         submitted.map_err(|error| self.lose("vkQueueSubmit", error))
     }
 
     /// Records a barrier if what follows must wait for what was recorded.
-    fn order(&mut self, accesses: &[Access], commands: vk::CommandBuffer) {
+    fn order(&mut self, accesses: &[Access], commands: vk::CommandBuffer, next: Command) {
         let span = |region: &Region| Span {
             buffer: u64::from(region.buffer.0),
             bytes: region.start..region.start + region.bytes,
@@ -679,15 +700,23 @@ impl Recorder {
         let (reads, writes): (Vec<_>, Vec<_>) = (reads.collect(), writes.collect());
         if self.hazards.next(&reads, &writes) {
             count(|counts| counts.barriers += 1);
-            self.barrier(commands);
+            self.barrier(commands, self.copied || next == Command::Copy);
+            self.copied = false;
         }
+        self.copied |= next == Command::Copy;
     }
 
-    /// Lets what follows wait for, and see, what came before.
-    fn barrier(&self, commands: vk::CommandBuffer) {
-        let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
-        let written = vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE;
-        let read = vk::AccessFlags::SHADER_READ | vk::AccessFlags::TRANSFER_READ;
+    /// Lets what follows wait for, and see, what came before. Most barriers stand between kernels, and devices are done
+    /// with these sooner if copies have no part in them.
+    fn barrier(&self, commands: vk::CommandBuffer, with_copies: bool) {
+        let mut stages = vk::PipelineStageFlags::COMPUTE_SHADER;
+        let mut written = vk::AccessFlags::SHADER_WRITE;
+        let mut read = vk::AccessFlags::SHADER_READ;
+        if with_copies {
+            stages |= vk::PipelineStageFlags::TRANSFER;
+            written |= vk::AccessFlags::TRANSFER_WRITE;
+            read |= vk::AccessFlags::TRANSFER_READ;
+        }
         let memory = [vk::MemoryBarrier::default()
             .src_access_mask(written)
             .dst_access_mask(read | written)];
@@ -737,6 +766,7 @@ impl Recorder {
                 "1" | "8" => c"dots".to_owned(),
                 _ => c"tiles_of_rows".to_owned(),
             },
+            Some((name, _)) if name.starts_with("mma_") => c"matrices".to_owned(),
             Some(("f32" | "f16" | "bf16", "1" | "8")) => c"values".to_owned(),
             Some((_, "1" | "8")) => c"blocks".to_owned(),
             _ => std::ffi::CString::new(kernel).unwrap_or_default(),
@@ -904,6 +934,8 @@ fn changed(mut code: Vec<u32>) -> Vec<u32> {
 pub(crate) const ALIGNMENT: u64 = 256;
 /// Bytes of the parameters of a kernel; every device takes as many.
 const PARAMS_BYTES: u32 = 128;
+/// Kernels that are submitted together at most: the device begins with the first ones while the host records the others.
+const MOST_KERNELS: u32 = 64;
 /// What is copied to the device passes through as much, in turns.
 const UPLOAD_BYTES: usize = 16 << 20;
 const SETS_OF_A_POOL: u32 = 1024;

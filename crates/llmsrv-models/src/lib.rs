@@ -32,11 +32,11 @@ mod weights;
 use std::{path::Path, sync::Arc};
 
 use llmsrv_engine::{
-    ActivationPrecision, EmbeddingSpec, LoadError, LoadOptions, Loaded, Model, ModelSpec,
-    NpuOptions, PlacedBytes, Plan, Pooling, Vision,
+    ActivationPrecision, EmbeddingSpec, GpuArithmetic, LoadError, LoadOptions, Loaded, Model,
+    ModelSpec, NpuOptions, PlacedBytes, Plan, Pooling, Vision,
 };
 use llmsrv_gguf::{GgufFile, ModelFacts, TensorType};
-use llmsrv_gpu::Gpu;
+use llmsrv_gpu::{Arithmetic, Gpu};
 use llmsrv_tokenizer::Tokenizer;
 use tracing::{info, warn};
 
@@ -295,6 +295,30 @@ fn plan_file(
     measure((Config::Decoder(&arch), n_vocab), kv_type)
 }
 
+/// Returns how a GPU multiplies the weights of a model: what [`GpuArithmetic::Auto`] means for it.
+///
+/// # Errors
+///
+/// As [`load`], for what is read of the file.
+pub fn gpu_arithmetic(path: &Path, options: &LoadOptions) -> Result<GpuArithmetic, LoadError> {
+    let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
+    let (architecture, source) = source(&file)?;
+    let precision = if encoder::read(architecture, &source)?.is_some() {
+        ActivationPrecision::Int16
+    } else {
+        arithmetic(options, &source, &families::read(architecture, &source)?)?.0
+    };
+    Ok(settled(options.gpu.arithmetic, precision))
+}
+
+fn settled(asked: GpuArithmetic, precision: ActivationPrecision) -> GpuArithmetic {
+    match (asked, precision) {
+        (GpuArithmetic::Auto, ActivationPrecision::Int8) => GpuArithmetic::Int8,
+        (GpuArithmetic::Auto, _) => GpuArithmetic::Exact,
+        (chosen, _) => chosen,
+    }
+}
+
 /// What of a model is not computed on its device.
 pub struct Companions {
     /// The model's own tokenizer.
@@ -469,7 +493,12 @@ fn split(
     options: &LoadOptions,
     (kv_type, precision): (TensorType, ActivationPrecision),
 ) -> Result<SplitOps, LoadError> {
-    let gpus = ops::gpu::open(&options.gpu)?;
+    let mut gpus = ops::gpu::open(&options.gpu)?;
+    if settled(options.gpu.arithmetic, precision) == GpuArithmetic::Exact {
+        for gpu in &mut gpus {
+            gpu.set_arithmetic(Arithmetic::F32);
+        }
+    }
     let free: Vec<u64> = gpus.iter().map(Gpu::free_bytes).collect();
     let max_binding = gpus.iter().map(Gpu::max_binding).min().unwrap_or(u64::MAX);
     let n_tokens = config.context_length().min(USUAL_CONTEXT);

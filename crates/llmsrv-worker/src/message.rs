@@ -168,7 +168,7 @@ macro_rules! fields {
 fields! {
     GpuOptions { arithmetic, vendor, software, leave_free_bytes, limit_bytes, visible, nvidia, checked }
     UsableGpu { name, free_bytes, limits }
-    GpuLimits { read, float, cpu_read, tiles_from }
+    GpuLimits { read, float, cpu_read, tiles_from, matrices }
     Offload { n_layers, n_cpu_moe, main_gpu, spread, split }
     NpuOptions { runtime, provider, cache }
     Adapter { path, scale }
@@ -206,7 +206,7 @@ macro_rules! choices {
 
 choices! {
     ActivationPrecision { Auto = 0 Int8 = 1 Int16 = 2 F32 = 3 }
-    GpuArithmetic { Exact = 0 Int8 = 1 }
+    GpuArithmetic { Exact = 0 Int8 = 1 Auto = 2 }
     Pooling { Mean = 0 Cls = 1 Last = 2 Rank = 3 }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use llmsrv_gguf::TensorType;
 
-use super::{Gpu, LANES, ROWS, TILE_ROWS, groups, unsupported};
+use super::{Gpu, LANES, Matrix, ROWS, TILE_ROWS, groups, unsupported};
 use crate::{
     Arithmetic, Choice, Error, Found,
     recorder::{ALIGNMENT, Access, Region, Work},
@@ -131,12 +131,7 @@ impl Probe {
         if self.gpu.arithmetic() != Arithmetic::Int8 {
             return Ok(None);
         }
-        let dtype = TensorType::Q4_K;
-        let n_bytes = N_OUT * N_IN / dtype.block_len() * dtype.block_bytes();
-        // What the numbers are takes no time.
-        let matrix = self
-            .gpu
-            .matrix(dtype, N_OUT, N_IN, &vec![0x11; n_bytes], &[])?;
+        let matrix = self.weights()?;
         let mut seconds = |n_rows: usize, tiles_from: usize| {
             self.gpu.set_tiles_from(tiles_from);
             let x = self.gpu.zeros(n_rows, N_IN)?;
@@ -150,6 +145,82 @@ impl Probe {
         };
         let (eight, tile) = (seconds(ROWS, usize::MAX)?, seconds(TILE_ROWS, TILE_ROWS)?);
         Ok(Some(tiles_pay_from(eight, tile)))
+    }
+
+    /// Returns whether matrix units compute integer products right, to the last bit, and faster than the other kernels;
+    /// `false` where there are no such units, or where rows are not multiplied in integers.
+    pub fn matrices_pay(&mut self) -> Result<bool, Error> {
+        if self.gpu.arithmetic() != Arithmetic::Int8 || !self.device().has_matrices {
+            return Ok(false);
+        }
+        for dtype in [TensorType::Q4_K, TensorType::Q6_K] {
+            // Bytes without a pattern, whatever the scales then are, but finite.
+            let mut bytes: Vec<u8> = random_words()
+                .flat_map(u32::to_le_bytes)
+                .take(N_CHECKED * N_CHECKED / dtype.block_len() * dtype.block_bytes())
+                .collect();
+            let scales: &[usize] = match dtype {
+                TensorType::Q4_K => &[1, 3],
+                _ => &[209],
+            };
+            for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+                for at in scales {
+                    if let Some(byte) = block.get_mut(*at) {
+                        *byte = *byte & 0x83 | 0x20;
+                    }
+                }
+            }
+            let matrix = self.gpu.matrix(dtype, N_CHECKED, N_CHECKED, &bytes, &[])?;
+            // Among them many as large as can be, so that sums are.
+            let x: Vec<f32> = random_words()
+                .map(|word| (word as f32 / (1_u64 << 30) as f32 - 2.0).clamp(-1.0, 1.0))
+                .take(ROWS_CHECKED * N_CHECKED)
+                .collect();
+            let x = self.gpu.rows(&x, N_CHECKED)?;
+            let mut results = [false, true].map(|uses_matrices| {
+                self.gpu.set_matrices(uses_matrices);
+                let product = self.gpu.linear(&x, &matrix, None)?;
+                let mut out = vec![0.0; ROWS_CHECKED * N_CHECKED];
+                self.gpu.read(&product, &mut out)?;
+                Ok::<_, Error>(out)
+            });
+            let [without, with] = &mut results;
+            let same = match (without, with) {
+                (Ok(without), Ok(with)) => {
+                    let pairs = without.iter().zip(with.iter());
+                    pairs.into_iter().all(|(a, b)| a.to_bits() == b.to_bits())
+                }
+                // Another kind of failure than a wrong result: these kernels are not for this driver.
+                _ => false,
+            };
+            if !same {
+                self.gpu.set_matrices(false);
+                return Ok(false);
+            }
+        }
+        let matrix = self.weights()?;
+        let mut seconds = |uses_matrices| {
+            self.gpu.set_matrices(uses_matrices);
+            let x = self.gpu.zeros(ROWS_CHECKED, N_IN)?;
+            let per_second = self.repeat(|gpu, n| {
+                for _ in 0..n {
+                    gpu.linear(&x, &matrix, None)?;
+                }
+                Ok(())
+            })?;
+            Ok::<_, Error>(1.0 / per_second)
+        };
+        let (without, with) = (seconds(false)?, seconds(true)?);
+        self.gpu.set_matrices(false);
+        Ok(with < without)
+    }
+
+    /// Makes the matrix that is measured. What its numbers are takes no time.
+    fn weights(&mut self) -> Result<Matrix, Error> {
+        let dtype = TensorType::Q4_K;
+        let n_bytes = N_OUT * N_IN / dtype.block_len() * dtype.block_bytes();
+        self.gpu
+            .matrix(dtype, N_OUT, N_IN, &vec![0x11; n_bytes], &[])
     }
 
     /// Runs a kernel of chains of operations that read nothing; `ops` is what a lane does in one round.
@@ -206,13 +277,7 @@ impl Probe {
 
     /// Writes numbers without a pattern: memory that is all zeros may be kept compressed.
     fn fill(&mut self) -> Result<(), Error> {
-        let mut state = 1_u32;
-        let mut next = || {
-            // Numerical Recipes' generator.
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state
-        };
-        let words: Vec<u32> = std::iter::repeat_with(&mut next).take(1 << 18).collect();
+        let words: Vec<u32> = random_words().take(1 << 18).collect();
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         let mut done = (bytes.len() as u64).min(self.data.bytes);
         let Some(first) = bytes.get(..done as usize) else {
@@ -233,6 +298,13 @@ impl Probe {
     }
 }
 
+/// Returns words without a pattern, of Numerical Recipes' generator.
+fn random_words() -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(1_u32), |word| {
+        Some(word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
+    })
+}
+
 /// Returns the least number of rows of which tiles take less time, by the seconds of 8 rows and of a tile: `usize::MAX` if
 /// there is none.
 fn tiles_pay_from(eight: f64, tile: f64) -> usize {
@@ -248,6 +320,9 @@ fn tiles_pay_from(eight: f64, tile: f64) -> usize {
 /// The shape that is measured: about that of a layer of 3 billion weights.
 const N_OUT: usize = 4096;
 const N_IN: usize = 2048;
+/// The shape that matrix units are asked for, and its rows: more than a workgroup has.
+const N_CHECKED: usize = 512;
+const ROWS_CHECKED: usize = 130;
 /// No cache of a GPU holds a tenth of it.
 const MOST_BYTES: u64 = 1 << 30;
 /// Less says nothing of memory.

@@ -1,11 +1,13 @@
 //! Operations on rows: products, norms, and functions of single elements.
 
+use std::sync::Arc;
+
 use super::{
-    Gpu, Int8Kernels, Kernels, LANES, MOST_GROUPS, Matrix, OUTPUTS, ROWS, Scratch, TILE_OUTPUTS,
-    TILE_ROWS, Tensor, Vector, groups, mismatch,
+    Gpu, Int8Kernels, Kernels, LANES, MATRIX_OUTPUTS, MOST_GROUPS, Matrix, OUTPUTS, ROWS, Scratch,
+    TILE_OUTPUTS, TILE_ROWS, Tensor, Vector, groups, mismatch,
 };
 use crate::{
-    Error,
+    Arithmetic, Error,
     recorder::{Access, Region, Work},
 };
 
@@ -279,7 +281,7 @@ impl Gpu {
             *start as usize + (n * row_bytes).next_multiple_of(4)
         });
         let n_out: usize = near.n_out.iter().sum();
-        let Shape { kernel, grid } = Shape::of(first.kernels, self.tiles_from, x.n_rows, n_out);
+        let Shape { kernel, grid } = self.shape(first.kernels, x.n_rows, n_out);
         let input = self.input(input, first.kernels)?;
         let tail = [
             first.n_cols as u32,
@@ -324,9 +326,12 @@ impl Gpu {
                 extra: None,
             });
         };
-        let is_same = |(kernel, _): &&(&str, Tensor)| *kernel == int8.quantize;
-        let Some((_, rounded)) = input.rounded.iter().find(is_same) else {
-            let rounded = self.quantize(x, int8)?;
+        let of_kernel = input
+            .rounded
+            .iter()
+            .find(|(kernel, _)| *kernel == int8.quantize);
+        let Some((_, rounded)) = of_kernel else {
+            let rounded = Arc::new(self.quantize(x, int8)?);
             input.rounded.push((int8.quantize, rounded));
             return self.input(input, kernels);
         };
@@ -337,10 +342,48 @@ impl Gpu {
         })
     }
 
+    /// Returns the kernel for products of so many rows, which are not experts', and its workgroups.
+    fn shape(&self, kernels: Kernels, n_rows: usize, n_out: usize) -> Shape {
+        let tiles = |kernel, rows: usize, outputs: usize| {
+            // Workgroups that follow each other read the same weights.
+            let grid = [n_rows.div_ceil(rows), n_out.div_ceil(outputs), 1];
+            let [_, n_groups, _] = grid;
+            (n_groups <= MOST_GROUPS).then(|| Shape {
+                kernel,
+                grid: grid.map(|n| n as u32),
+            })
+        };
+        let int8 = kernels.int8;
+        let on_matrices = int8
+            .and_then(|int8| int8.matrices)
+            .filter(|matrices| self.uses_matrices && n_rows >= matrices.from)
+            .and_then(|matrices| {
+                let fits = matrices.by_rows.iter().find(|(rows, _)| n_rows <= *rows);
+                let (rows, kernel) = fits.or(matrices.by_rows.last())?;
+                tiles(*kernel, *rows, MATRIX_OUTPUTS)
+            });
+        let in_tiles = || {
+            let int8 = int8.filter(|_| n_rows >= self.tiles_from)?;
+            tiles(int8.many, TILE_ROWS, TILE_OUTPUTS)
+        };
+        on_matrices.or_else(in_tiles).unwrap_or_else(|| {
+            let [one, several] = kernels.few;
+            let (kernel, rows) = if n_rows == 1 {
+                (one, 1)
+            } else {
+                (several, ROWS)
+            };
+            let [across, down] = groups(n_out.div_ceil(OUTPUTS));
+            Shape {
+                kernel,
+                grid: [across, down, n_rows.div_ceil(rows) as u32],
+            }
+        })
+    }
+
     /// Rounds rows to signed bytes: words as `quantize.wgsl` says.
     fn quantize(&mut self, x: &Tensor, int8: Int8Kernels) -> Result<Tensor, Error> {
-        let width = x.width / 4 + x.width / 32 + x.width / int8.block_len;
-        let rounded = self.tensor(x.n_rows, width)?;
+        let rounded = self.tensor(x.n_rows, rounded_width(x.width, int8.block_len))?;
         let n = x.n_elements();
         let [across, down] = groups((n / 4).div_ceil(LANES));
         let work = Work::new(n as u64, x.bytes() + rounded.bytes());
@@ -356,7 +399,34 @@ impl Gpu {
 
     /// Divides each stretch of `weight.len()` elements by its root mean square and multiplies it with `weight`.
     pub fn rms_norm(&mut self, x: &Tensor, weight: &Vector, eps: f32) -> Result<Tensor, Error> {
-        self.norm("rms_norm", x, (weight, 1), None, eps)
+        let rounds = self.arithmetic == Arithmetic::Int8
+            && weight.len == x.width
+            && x.width.is_multiple_of(256)
+            && x.n_rows > 0;
+        if !rounds {
+            return self.norm("rms_norm", x, (weight, 1), None, eps);
+        }
+        // What is normed is mostly multiplied next, and rounding it here saves a kernel.
+        let out = self.tensor(x.n_rows, x.width)?;
+        let rounded = self.tensor(x.n_rows, rounded_width(x.width, 256))?;
+        let params = [x.n_elements() as u32, x.width as u32, eps.to_bits()];
+        let bindings = [
+            rounded.write(),
+            Access::None,
+            Access::Read(weight.region),
+            x.read(),
+            out.write(),
+        ];
+        let [across, down] = groups(x.n_rows);
+        self.recorder.dispatch(
+            "rms_norm_256",
+            &bindings,
+            &params,
+            [across, down, 1],
+            Work::new(x.n_elements() as u64, 2 * x.bytes() + rounded.bytes()),
+        )?;
+        *out.rounded.lock() = Some(("quantize_256", Arc::new(rounded)));
+        Ok(out)
     }
 
     /// As [`Gpu::rms_norm`], of several tensors in place, up to three of them with one kernel.
@@ -744,20 +814,25 @@ impl Gpu {
     }
 }
 
+/// Returns the words that rows of so many elements are rounded to, as `quantize.wgsl` says.
+fn rounded_width(width: usize, block_len: usize) -> usize {
+    width / 4 + width / 32 + width / block_len
+}
+
 /// A matrix that rows are multiplied with, and what is added.
 pub(super) type Factor<'a> = (&'a Matrix, Option<&'a Vector>);
 
 /// Rows that are multiplied, and what they were rounded to so far, by the kernel that rounds.
 pub(super) struct Input<'a> {
     rows: &'a Tensor,
-    rounded: Vec<(&'static str, Tensor)>,
+    rounded: Vec<(&'static str, Arc<Tensor>)>,
 }
 
 impl Input<'_> {
     pub(super) fn new(rows: &Tensor) -> Input<'_> {
         Input {
             rows,
-            rounded: Vec::new(),
+            rounded: rows.rounded.lock().clone().into_iter().collect(),
         }
     }
 }
@@ -782,35 +857,6 @@ impl Bound {
 struct Shape {
     kernel: &'static str,
     grid: [u32; 3],
-}
-
-impl Shape {
-    /// `tiles_from` is as in [`Gpu::set_tiles_from`].
-    fn of(kernels: Kernels, tiles_from: usize, n_rows: usize, n_out: usize) -> Shape {
-        let n_groups = n_out.div_ceil(TILE_OUTPUTS);
-        if let Some(int8) = kernels.int8
-            && n_rows >= tiles_from
-            && n_groups <= MOST_GROUPS
-        {
-            // Workgroups that follow each other read the same weights.
-            let n_tiles = n_rows.div_ceil(TILE_ROWS) as u32;
-            return Shape {
-                kernel: int8.many,
-                grid: [n_tiles, n_groups as u32, 1],
-            };
-        }
-        let [one, several] = kernels.few;
-        let (kernel, rows) = if n_rows == 1 {
-            (one, 1)
-        } else {
-            (several, ROWS)
-        };
-        let [across, down] = groups(n_out.div_ceil(OUTPUTS));
-        Shape {
-            kernel,
-            grid: [across, down, n_rows.div_ceil(rows) as u32],
-        }
-    }
 }
 
 /// How the matrices of one kernel lie.

@@ -8,7 +8,9 @@ use llmsrv_gpu::{
 use proptest::prelude::*;
 
 use crate::{
-    kernels::{any_type, arithmetic, check, config, gpu, matrix, numbers, packed, product, read},
+    kernels::{
+        any_type, arithmetic, check_within, config, gpu, matrix, numbers, packed, product, read,
+    },
     twin::{self, Layout},
 };
 
@@ -201,7 +203,12 @@ impl Mixture {
         let expected =
             (0..n_rows).flat_map(|row| self.row(&stacks, of_row(row).0, of_row(row).1, layout));
         let expected: Vec<f32> = expected.collect();
-        check(gpu, &found, &expected)
+        // A hidden element that lies halfway between two bytes becomes either.
+        let off = match self.arithmetic {
+            Arithmetic::F32 => 2e-4,
+            Arithmetic::Int8 => 1e-2,
+        };
+        check_within(gpu, &found, &expected, off)
     }
 }
 

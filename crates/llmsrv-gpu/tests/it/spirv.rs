@@ -2,7 +2,7 @@
 //!
 //! After a change: `GENERATE=1 cargo test -p llmsrv-gpu --test it spirv`
 
-use std::{collections::BTreeMap, error::Error, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, env, error::Error, fs, path::Path, process::Command};
 
 use naga::{
     Module, ShaderStage,
@@ -54,13 +54,19 @@ const INT8: [(&str, u32, u32, &[&str]); 13] = [
     ("mxfp4", 32, 17, &["plain"]),
     ("q2_k", 256, 84, &["scaled", "minimums"]),
     ("q3_k", 256, 110, &["scaled"]),
-    ("q4_k", 256, 144, &["scaled", "minimums"]),
+    ("q4_k", 256, 144, &["scaled", "minimums", "offsets"]),
     ("q5_k", 256, 176, &["scaled", "minimums"]),
-    ("q6_k", 256, 210, &["scaled"]),
+    ("q6_k", 256, 210, &["scaled", "passes"]),
     ("iq4_xs", 256, 136, &["scaled"]),
 ];
 /// Marks of lines that some formats have.
-const MARKS: [&str; 4] = ["plain", "scaled", "minimum", "minimums"];
+const MARKS: [&str; 6] = [
+    "plain", "scaled", "minimum", "minimums", "offsets", "passes",
+];
+/// Formats with products on matrix units.
+const MATRICES: [&str; 2] = ["q4_k", "q6_k"];
+/// Rows and outputs of a workgroup of these, and the rows and columns of matrices of 16 times 16 of a subgroup.
+const MATRIX_TILES: [[u32; 4]; 2] = [[64, 64, 2, 2], [128, 64, 4, 2]];
 /// Rows of a workgroup of integer products of many rows, and those of them that a lane computes.
 const TILE: [u32; 2] = [32, 4];
 /// Formats of single values, with their bytes.
@@ -81,17 +87,33 @@ fn committed_modules_are_what_the_shaders_compile_to() {
 /// Another program than naga says so.
 #[test]
 fn modules_are_valid_for_vulkan() {
+    validate("vulkan1.1", |name| !name.starts_with(ON_MATRICES));
+}
+
+/// `SPIRV_VAL` may name a newer one than that of the system.
+#[test]
+#[ignore = "needs spirv-val of 2023.4 or later, which knows cooperative matrices: Debian 12 has 2023.1"]
+fn modules_for_matrix_units_are_valid_for_vulkan() {
+    validate("vulkan1.3", |name| name.starts_with(ON_MATRICES));
+}
+
+fn validate(environment: &str, is_asked: impl Fn(&str) -> bool) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("spirv");
     fs::create_dir_all(&folder).unwrap();
-    for (name, words) in modules().unwrap() {
+    let program = env::var_os("SPIRV_VAL").unwrap_or_else(|| "spirv-val".into());
+    let modules = modules().unwrap().into_iter();
+    for (name, words) in modules.filter(|(name, _)| is_asked(name)) {
         let path = folder.join(&name);
         fs::write(&path, bytemuck::cast_slice::<u32, u8>(&words)).unwrap();
-        let mut command = Command::new("spirv-val");
-        let output = command.args(["--target-env", "vulkan1.1"]).arg(path);
+        let mut command = Command::new(&program);
+        let output = command.args(["--target-env", environment]).arg(path);
         let output = output.output().expect("spirv-val, of spirv-tools");
         assert!(output.status.success(), "{name}: {output:?}");
     }
 }
+
+/// How the names of kernels for matrix units begin.
+const ON_MATRICES: &str = "mma_";
 
 /// Compiles all kernels; returns the words of each.
 fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
@@ -105,11 +127,12 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
         "attention",
         "states",
         "experts",
-        "quantize",
         "probe",
     ] {
         for kept in KEPT {
-            let source = (prelude.clone() + &read(file)?).replace("KEPT", kept);
+            let n_each = if file == "norms" { 8 } else { 4 };
+            let source = repeated(&(prelude.clone() + &read(file)?), n_each);
+            let source = source.replace("KEPT", kept);
             let parsed = parse(&source)?;
             for entry in &parsed.entry_points {
                 // Whole sequences have rows enough for all workgroups.
@@ -118,6 +141,10 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
                 }
             }
         }
+    }
+    let parsed = parse(&repeated(&(prelude.clone() + &read("quantize")?), 4))?;
+    for entry in &parsed.entry_points {
+        modules.insert(entry.name.clone(), compile(&parsed, &entry.name)?);
     }
     let common = prelude + &read("product")? + &read("formats")?;
     let (floats, quants) = (read("matmul")?, read("quants")?);
@@ -131,22 +158,61 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
         ];
         for (source, n_rows, n_each, entry) in kinds {
             let source = repeated(&marked(source, marks), n_each);
+            // Sixteen rounds of a long span would take more memory than devices have for a group.
+            let rounds = if n_rows == 1 { 4 } else { 1 };
+            let (both, scales) = match (format, entry) {
+                ("q4_k", "dots") => ("q4_k_thirty_two", "q4_k_aligned"),
+                _ => ("thirty_two", format),
+            };
             let source = format!("{common}{quants}{source}")
+                .replace("ROUNDS", &format!("{rounds}u"))
+                .replace("THIRTY_TWO", both)
                 .replace("TOKENS", &format!("{n_rows}u"))
                 .replace("SIXTEEN", &format!("{format}_sixteen"))
-                .replace("SCALES", &format!("{format}_scales"))
+                .replace("SCALES", &format!("{scales}_scales"))
                 .replace("BLOCK_LEN", &format!("{block_len}u"))
                 .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
             let words = compile(&parse(&source)?, entry)?;
             modules.insert(format!("dot_{format}_{n_rows}"), words);
         }
     }
+    let matrices = read("matrices")?;
+    for (format, block_len, block_bytes, marks) in INT8 {
+        if !MATRICES.contains(&format) {
+            continue;
+        }
+        for [n_rows, n_outputs, rows, columns] in MATRIX_TILES {
+            let source = tiled(&paired(&marked(&matrices, marks)), n_rows, [rows, columns]);
+            let of_format = read(&format!("matrices_{format}"))?;
+            let source = format!("{MATRIX_EXTENSIONS}{common}{quants}{of_format}{source}")
+                .replace("TOKENS", &format!("{n_rows}u"))
+                .replace("OUTPUTS", &format!("{n_outputs}u"))
+                .replace("ROW_TILES", &format!("{rows}u"))
+                .replace("COLUMN_TILES", &format!("{columns}u"))
+                .replace("INPUTS(", &format!("{format}_inputs("))
+                .replace("READ(", &format!("{format}_read("))
+                .replace("PUT(", &format!("{format}_put("))
+                .replace("PUT_AGAIN(", &format!("{format}_put_again("))
+                .replace("HEAD(", &format!("{format}_head("))
+                .replace("BEGIN(", &format!("{format}_begin("))
+                .replace("SIXTEEN", &format!("{format}_sixteen"))
+                .replace("BLOCK_LEN", &format!("{block_len}u"))
+                .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
+            let words = with_what_wgsl_lacks(&compile(&parse(&source)?, "matrices")?);
+            modules.insert(format!("{ON_MATRICES}{format}_{n_rows}x{n_outputs}"), words);
+        }
+    }
     let product = common + &floats;
     for n_rows in ROWS {
         let product = repeated(&product, n_rows).replace("TOKENS", &format!("{n_rows}u"));
         for (format, inputs, block_len, block_bytes) in BLOCKS {
+            let unpack = if format == "q4_k" {
+                "q4_k_aligned"
+            } else {
+                format
+            };
             let source = product
-                .replace("UNPACK", format)
+                .replace("UNPACK", unpack)
                 .replace("INPUTS", inputs)
                 .replace("BLOCK_LEN", &format!("{block_len}u"))
                 .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
@@ -174,7 +240,7 @@ fn marked(source: &str, marks: &[&str]) -> String {
     };
     let lines = source.lines().filter(is_kept).map(|line| {
         MARKS.iter().fold(line.to_owned(), |line, mark| {
-            line.replace(&format!(" //{mark} //each"), " //each")
+            line.replace(&format!(" //{mark} //"), " //")
         })
     });
     lines.map(|line| line + "\n").collect()
@@ -193,6 +259,53 @@ fn repeated(source: &str, n: u32) -> String {
     out
 }
 
+/// Repeats stretches of lines that have the mark `//pair`, with 0 and 1 for `%`.
+fn paired(source: &str) -> String {
+    let mut out = String::new();
+    let mut stretch = String::new();
+    for line in source.lines().chain([""]) {
+        if line.contains(" //pair") {
+            stretch = stretch + &line.replace(" //pair", "") + "\n";
+            continue;
+        }
+        for number in ["0", "1"] {
+            out += &stretch.replace('%', number);
+        }
+        stretch.clear();
+        out = out + line + "\n";
+    }
+    out
+}
+
+/// Repeats lines that end in `//rows`, `//columns` or `//tiles`, as `matrices.wgsl` says.
+fn tiled(source: &str, brought: u32, [n_rows, n_columns]: [u32; 2]) -> String {
+    let mut out = String::new();
+    for line in source.lines() {
+        let (text, mark) = line.rsplit_once(" //").unwrap_or((line, ""));
+        let (rows, columns) = match mark {
+            "rows" => (n_rows, 1),
+            "columns" => (1, n_columns),
+            "tiles" => (n_rows, n_columns),
+            "inputs" => (brought / 32, 1),
+            "sums" => (brought / 16, 1),
+            _ => {
+                out = out + line + "\n";
+                continue;
+            }
+        };
+        // Sixteen of 64 weights at a time.
+        let n_each = if text.contains('~') { 4 } else { 1 };
+        for each in 0..n_each {
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |at| (row, at))) {
+                let line = text.replace(['#', '@'], &row.to_string());
+                let line = line.replace('$', &column.to_string());
+                out = out + &line.replace('~', &each.to_string()) + "\n";
+            }
+        }
+    }
+    out
+}
+
 /// Returns the source without the entry point `name`, which ends with the first brace at the start of a line.
 fn without(source: &str, name: &str) -> String {
     let start = format!("@compute @workgroup_size(32, 4)\nfn {name}(");
@@ -205,6 +318,9 @@ fn without(source: &str, name: &str) -> String {
     }
 }
 
+/// Words before the first instruction.
+const HEADER: usize = 5;
+
 fn parse(source: &str) -> Result<Module, Box<dyn Error>> {
     wgsl::parse_str(source).map_err(|error| error.emit_to_string(source).into())
 }
@@ -216,7 +332,11 @@ fn compile(module: &Module, entry: &str) -> Result<Vec<u32>, Box<dyn Error>> {
     compact(&mut module, KeepUnused::No);
     let mut validator = valid::Validator::new(
         valid::ValidationFlags::all(),
-        valid::Capabilities::IMMEDIATES | valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32,
+        valid::Capabilities::IMMEDIATES
+            | valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32
+            | valid::Capabilities::SHADER_FLOAT16
+            | valid::Capabilities::COOPERATIVE_MATRIX
+            | valid::Capabilities::SUBGROUP,
     );
     let info = validator
         .validate(&module)
@@ -239,11 +359,105 @@ fn compile(module: &Module, entry: &str) -> Result<Vec<u32>, Box<dyn Error>> {
     Ok(without_contraction(words))
 }
 
+/// What is written before shaders that use matrix units.
+const MATRIX_EXTENSIONS: &str = "enable f16;\nenable wgpu_cooperative_matrix;\n";
+
+/// Writes what WGSL has no words for: differences of cooperative matrices become products of their elements, those that are
+/// multiplied with each other are of f16, and two f16 of a word are taken as they are, where they would become f32 and f16
+/// again. What lanes share is marked as shared, as the
+/// memory model wants it that matrices come with, and capabilities that nothing needs are left out.
+fn with_what_wgsl_lacks(words: &[u32]) -> Vec<u32> {
+    // Numbers of the specification of SPIR-V, and of SPV_KHR_cooperative_matrix.
+    const OP_EXT_INST: u32 = 12;
+    const PACK_HALF_2X16: u32 = 58;
+    const UNPACK_HALF_2X16: u32 = 62;
+    const OP_CAPABILITY: u32 = 17;
+    // For f16 in buffers and between stages.
+    const NEEDLESS: [u32; 3] = [4433, 4434, 4436];
+    const OP_TYPE_FLOAT: u32 = 22;
+    const OP_TYPE_POINTER: u32 = 32;
+    const OP_CONSTANT: u32 = 43;
+    const OP_FUNCTION: u32 = 54;
+    const SHARED: [u32; 2] = [4, 12];
+    const OP_VARIABLE: u32 = 59;
+    const OP_LOAD: u32 = 61;
+    const OP_STORE: u32 = 62;
+    const OP_ACCESS_CHAIN: u32 = 65;
+    const OP_F_CONVERT: u32 = 115;
+    const OP_BITCAST: u32 = 124;
+    const OP_F_SUB: u32 = 131;
+    const OP_F_MUL: u32 = 133;
+    const OP_TYPE_COOPERATIVE_MATRIX: u32 = 4456;
+    const OP_COOPERATIVE_MATRIX_LOAD: u32 = 4457;
+    const OP_COOPERATIVE_MATRIX_STORE: u32 = 4458;
+    const NON_PRIVATE_POINTER: u32 = 0x20;
+    let (mut matrices, mut unpacked) = (Vec::new(), BTreeMap::new());
+    let (mut converted, mut constants) = (BTreeMap::new(), BTreeMap::new());
+    // The type of f16, and those of the matrices that are of it: they are named behind it.
+    let (mut half, mut of_half) = (None, Vec::new());
+    let (mut pointer_types, mut pointers) = (Vec::new(), Vec::new());
+    let (header, mut rest) = words.split_at(HEADER);
+    let mut out = header.to_vec();
+    while let Some(first) = rest.first() {
+        let (instruction, after) = rest.split_at((first >> 16).max(1) as usize);
+        rest = after;
+        let mut opcode = first & 0xffff;
+        let mut operands = instruction[1..].to_vec();
+        match (opcode, &mut operands[..]) {
+            (OP_CAPABILITY, [capability]) if NEEDLESS.contains(capability) => continue,
+            (OP_TYPE_FLOAT, [id, 16]) => half = Some(*id),
+            (OP_CONSTANT, [_, id, value]) => {
+                constants.insert(*id, *value);
+            }
+            (OP_TYPE_COOPERATIVE_MATRIX, [id, .., role]) => {
+                if constants.get(role).is_some_and(|role| *role < 2) {
+                    of_half.push(operands);
+                    continue;
+                }
+                matrices.push(*id);
+            }
+            (OP_FUNCTION, _) => {
+                for mut operands in std::mem::take(&mut of_half) {
+                    operands[1] = half.expect("a shader with f16");
+                    out.push((operands.len() as u32 + 1) << 16 | OP_TYPE_COOPERATIVE_MATRIX);
+                    out.append(&mut operands);
+                }
+            }
+            (OP_TYPE_POINTER, [id, class, _]) if SHARED.contains(class) => pointer_types.push(*id),
+            (OP_VARIABLE | OP_ACCESS_CHAIN, [of, id, ..]) if pointer_types.contains(of) => {
+                pointers.push(*id);
+            }
+            (OP_F_SUB, [of, ..]) if matrices.contains(of) => opcode = OP_F_MUL,
+            (OP_EXT_INST, [_, id, _, UNPACK_HALF_2X16, from]) => {
+                unpacked.insert(*id, *from);
+            }
+            (OP_EXT_INST, [of, id, _, PACK_HALF_2X16, value]) if converted.contains_key(value) => {
+                (opcode, operands) = (OP_BITCAST, vec![*of, *id, converted[value]]);
+            }
+            (OP_F_CONVERT, [_, id, value]) => {
+                converted.insert(*id, *value);
+                if let Some(from) = unpacked.get(value) {
+                    (opcode, *value) = (OP_BITCAST, *from);
+                }
+            }
+            (OP_LOAD, [_, _, pointer]) | (OP_STORE, [pointer, _]) if pointers.contains(pointer) => {
+                operands.push(NON_PRIVATE_POINTER);
+            }
+            (OP_COOPERATIVE_MATRIX_LOAD | OP_COOPERATIVE_MATRIX_STORE, _) => {
+                operands.push(NON_PRIVATE_POINTER);
+            }
+            _ => {}
+        }
+        out.push((operands.len() as u32 + 1) << 16 | opcode);
+        out.append(&mut operands);
+    }
+    out
+}
+
 /// Forbids drivers to join products and sums to one operation: whether they do would depend on the driver and on the
 /// code around.
 fn without_contraction(words: Vec<u32>) -> Vec<u32> {
     // Opcodes of the specification of SPIR-V.
-    const HEADER: usize = 5;
     const OP_DECORATE: u32 = 71;
     // OpFAdd, OpFSub, OpFMul, OpVectorTimesScalar.
     const SUMS_AND_PRODUCTS: [u32; 4] = [129, 131, 133, 142];

@@ -173,16 +173,16 @@ fn rounded(x: &[f32]) -> (Vec<i32>, f32) {
     (bytes.collect(), largest / 127.0)
 }
 
-fn over_lanes(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes = [0.0; 64];
+fn over_lanes<const LANES: usize>(x: &[f32], add: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
     for (i, x) in x.iter().enumerate() {
-        lanes[i % 64] = add(lanes[i % 64], *x);
+        lanes[i % LANES] = add(lanes[i % LANES], *x);
     }
     lanes.iter().fold(0.0, |sum, lane| sum + lane)
 }
 
 pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
-    let total = over_lanes(x, |sum, x| fma(x, x, sum));
+    let total = over_lanes::<128>(x, |sum, x| fma(x, x, sum));
     let scale = 1.0 / (total / x.len() as f32 + eps).sqrt();
     x.iter()
         .zip(weight)
@@ -191,8 +191,8 @@ pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
 }
 
 pub(crate) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32> {
-    let mean = over_lanes(x, |sum, x| sum + x) / x.len() as f32;
-    let total = over_lanes(x, |sum, x| fma(x - mean, x - mean, sum));
+    let mean = over_lanes::<128>(x, |sum, x| sum + x) / x.len() as f32;
+    let total = over_lanes::<128>(x, |sum, x| fma(x - mean, x - mean, sum));
     let scale = 1.0 / (total / x.len() as f32 + eps).sqrt();
     let each = x.iter().zip(weight).zip(bias);
     each.map(|((x, weight), bias)| (x - mean) * scale * weight + bias)
@@ -201,14 +201,14 @@ pub(crate) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> V
 
 /// How much longer a row is than another one.
 pub(crate) fn length_ratio(x: &[f32], like: &[f32]) -> f32 {
-    let length = |x: &[f32]| over_lanes(x, |sum, x| fma(x, x, sum)).sqrt();
+    let length = |x: &[f32]| over_lanes::<128>(x, |sum, x| fma(x, x, sum)).sqrt();
     length(like) / length(x).max(1e-30)
 }
 
 /// What of a row is above its mean by so many standard deviations.
 pub(crate) fn peaks(x: &[f32], deviations: f32) -> Vec<f32> {
-    let mean = over_lanes(x, |sum, x| sum + x) / x.len() as f32;
-    let total = over_lanes(x, |sum, x| fma(x - mean, x - mean, sum));
+    let mean = over_lanes::<128>(x, |sum, x| sum + x) / x.len() as f32;
+    let total = over_lanes::<128>(x, |sum, x| fma(x - mean, x - mean, sum));
     let floor = mean + deviations * (total / (x.len().max(2) - 1) as f32).sqrt();
     x.iter().map(|x| (x - floor).max(0.0)).collect()
 }
@@ -443,7 +443,7 @@ pub(crate) fn delta_rule(
     state: &mut [f32],
 ) -> Vec<f32> {
     let dim = key.len();
-    let length = |x: &[f32]| 1.0 / (over_lanes(x, |sum, x| fma(x, x, sum)) + eps).sqrt();
+    let length = |x: &[f32]| 1.0 / (over_lanes::<64>(x, |sum, x| fma(x, x, sum)) + eps).sqrt();
     let (of_key, of_query) = (length(key), length(query) / (dim as f32).sqrt());
     let (kept, learned) = (exponential(forget), 1.0 / (1.0 + exponential(-learn)));
     let columns = (0..dim).map(|j| {

@@ -191,11 +191,24 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
             arithmetic = name_of(gpu.arithmetic()),
             "GPU"
         );
-        let limits = drivers::known_limits(choice.arithmetic, gpu.device(), file);
-        if let Some(n_rows) = limits.and_then(|limits| limits.tiles_from) {
-            gpu.set_tiles_from(usize::try_from(n_rows).unwrap_or(usize::MAX));
+        let mut limits = drivers::known_limits(choice.arithmetic, gpu.device(), file);
+        if gpu.arithmetic() == Arithmetic::Int8 && gpu.device().has_matrices {
+            // Whether its matrix units may be used is known when they were asked.
+            limits = drivers::limits(options, gpu.device())
+                .inspect_err(|error| {
+                    let device = &gpu.device().name;
+                    tracing::warn!(device, %error, "the GPU's matrix units could not be tried");
+                })
+                .ok();
         }
-        if gpu.arithmetic() != choice.arithmetic {
+        if let Some(limits) = limits {
+            let n_rows = limits.tiles_from.map(usize::try_from);
+            if let Some(n_rows) = n_rows {
+                gpu.set_tiles_from(n_rows.unwrap_or(usize::MAX));
+            }
+            gpu.set_matrices(limits.matrices);
+        }
+        if gpu.arithmetic() != choice.arithmetic && options.arithmetic == GpuArithmetic::Int8 {
             tracing::warn!(
                 device = gpu.device().name,
                 "LLMSRV_GPU_ARITHMETIC=int8: the device has no integer dot products \
@@ -867,7 +880,8 @@ pub fn gpu_choice(options: &GpuOptions) -> Choice {
     Choice {
         arithmetic: match options.arithmetic {
             GpuArithmetic::Exact => Arithmetic::F32,
-            GpuArithmetic::Int8 => Arithmetic::Int8,
+            // Models for which it means something else say so when they are loaded.
+            GpuArithmetic::Auto | GpuArithmetic::Int8 => Arithmetic::Int8,
         },
         visible: options.visible.as_ref().map(list),
         nvidia: options.nvidia.as_ref().map(list),

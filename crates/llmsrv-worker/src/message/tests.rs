@@ -173,6 +173,7 @@ fn everything_else_arrives_as_it_was_sent() {
         float: 1 << 43,
         cpu_read: 77,
         tiles_from: Some(9),
+        matrices: true,
     };
     let gpu = |limits| UsableGpu {
         name: "card \u{e4}".into(),

@@ -2,7 +2,7 @@
 //! device, arithmetic and version of this program.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     fs::{self, File},
     io::{self, Read as _, Write as _},
@@ -78,9 +78,13 @@ pub(super) fn known_limits(
 /// # Errors
 /// [`gpu::Error::OutOfMemory`], or what fails meanwhile.
 pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, gpu::Error> {
+    // Those of this process.
+    static KNOWN: LazyLock<Mutex<HashMap<String, GpuLimits>>> = LazyLock::new(Mutex::default);
     let choice = super::gpu_choice(options);
     let (own, file) = (key(device, choice.arithmetic), options.checked.as_deref());
-    if let Some(limits) = known_limits(choice.arithmetic, device, file) {
+    let mut known = KNOWN.lock();
+    let before = known.get(&own).copied();
+    if let Some(limits) = before.or_else(|| known_limits(choice.arithmetic, device, file)) {
         return Ok(limits);
     }
     let begun = Instant::now();
@@ -97,9 +101,11 @@ pub(super) fn limits(options: &GpuOptions, device: &Found) -> Result<GpuLimits, 
         // As many bytes as the GPU reads.
         cpu_read: BandwidthProbe::with_bytes(128 << 20).bytes_per_second(n_threads) as u64,
         tiles_from: probe.tiles_from()?.map(|n_rows| n_rows as u64),
+        matrices: probe.matrices_pay()?,
     };
     let ms = begun.elapsed().as_millis();
     tracing::debug!(device = device.name, ms, ?limits, "measured");
+    known.insert(own.clone(), limits);
     let measured = Driver {
         key: own,
         limits: Some(limits),
@@ -126,7 +132,7 @@ impl Driver {
         Driver { key, limits: None }
     }
 
-    /// Reads a key, or a key and three numbers, or four where rows are multiplied in integers.
+    /// Reads a key, or a key and three numbers, or five where rows are multiplied in integers.
     fn read(line: &str) -> Option<Driver> {
         let mut words = line.split(' ');
         let key = words.next()?;
@@ -136,12 +142,20 @@ impl Driver {
         let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
         let limits = match numbers.ok()?[..] {
             [] => None,
-            [read, float, cpu_read, ref more @ ..] if more.len() < 2 => Some(GpuLimits {
-                read,
-                float,
-                cpu_read,
-                tiles_from: more.first().copied(),
-            }),
+            [read, float, cpu_read, ref more @ ..] => {
+                let (tiles_from, matrices) = match more {
+                    [] => (None, false),
+                    [n_rows, matrices @ 0..=1] => (Some(*n_rows), *matrices == 1),
+                    _ => return None,
+                };
+                Some(GpuLimits {
+                    read,
+                    float,
+                    cpu_read,
+                    tiles_from,
+                    matrices,
+                })
+            }
             _ => return None,
         };
         let key = key.to_owned();
@@ -155,7 +169,7 @@ impl fmt::Display for Driver {
         if let Some(it) = &self.limits {
             write!(f, " {} {} {}", it.read, it.float, it.cpu_read)?;
             if let Some(n_rows) = it.tiles_from {
-                write!(f, " {n_rows}")?;
+                write!(f, " {n_rows} {}", u8::from(it.matrices))?;
             }
         }
         Ok(())
@@ -173,10 +187,11 @@ fn key(device: &Found, arithmetic: Arithmetic) -> String {
         driver_version,
         api_version,
         has_integer_dot,
+        has_matrices,
         ..
     } = device;
     digest.update(format!(
-        "{} {vendor_id} {device_id} {driver_version} {api_version} {arithmetic:?} {has_integer_dot} {driver:?} {name:?}",
+        "{} {vendor_id} {device_id} {driver_version} {api_version} {arithmetic:?} {has_integer_dot} {has_matrices} {driver:?} {name:?}",
         env!("CARGO_PKG_VERSION")
     ));
     for bytes in gpu::kernel_bytes() {
@@ -245,10 +260,10 @@ mod tests {
         // Not text, half a line, a line that is too long.
         let mut damaged = vec![0xff, 0, b'\n'];
         damaged.extend(format!("{}\n{}\n{}00\n{}", key(2), &key(3)[1..], key(4), key(5)).bytes());
-        // Too few numbers, one too large, one that is none, and too many.
+        // Too few numbers, one too large, one that is none, too many, and a last one that is neither 0 nor 1.
         let large = u128::from(u64::MAX) + 1;
         let numbers = format!(
-            "\n{0} 1 2\n{0} 1 2 {large}\n{0} 1 -2 3\n{0} 1 2 3 4 5",
+            "\n{0} 1 2\n{0} 1 2 {large}\n{0} 1 -2 3\n{0} 1 2 3 4\n{0} 1 2 3 4 1 6\n{0} 1 2 3 4 2",
             key(7)
         );
         damaged.extend(numbers.bytes());
@@ -263,6 +278,7 @@ mod tests {
                 float: u64::MAX,
                 cpu_read: 0,
                 tiles_from: None,
+                matrices: false,
             }),
             ..driver(5)
         };
@@ -270,6 +286,7 @@ mod tests {
         assert_eq!(read(&path), [driver(2), driver(6), measured.clone()]);
         let limits = measured.limits.map(|limits| GpuLimits {
             tiles_from: Some(u64::MAX),
+            matrices: true,
             ..limits
         });
         let in_integers = Driver {
@@ -295,6 +312,7 @@ mod tests {
     fn another_version_of_a_driver_is_another_driver() {
         let device = |driver_version, number| Found {
             has_integer_dot: true,
+            has_matrices: false,
             name: "card".into(),
             kind: gpu::Kind::Discrete,
             number,
