@@ -1,8 +1,15 @@
 // Products in integers, of many rows, on the matrix units of a device (cooperative matrices of 16 times 16 f16, with sums
 // in f32): a workgroup of four subgroups computes 64 outputs of TOKENS rows, each subgroup ROW_TILES times COLUMN_TILES
-// matrices. tests/it/spirv.rs repeats lines that end in `//rows` for each of these rows of matrices, with its number for
-// `#`, those that end in `//columns` for each column, with its number for `$`, and those that end in `//tiles` for each of
-// all.
+// matrices. tests/it/spirv.rs repeats lines by the mark that they end in:
+//
+//   //rows      for each of these rows of matrices, with its number for `#`
+//   //columns   for each of their columns, with its number for `$`
+//   //tiles     for each of all
+//   //inputs    for each row of which a lane brings inputs, with its number for `@`
+//   //sums      for each row of which it brings a sum of inputs
+//
+// and, with `~` in it, for each of four stretches of 16 weights. Neighbouring lines with `//pair` are repeated as a whole,
+// for two steps, with 0 and 1 for `%`. `//minimums`, `//offsets` and `//passes` stand where a format has such.
 //
 // The bits are those of `dots.wgsl` and `tiles.wgsl`, because no sum of whole numbers is rounded: what is multiplied are
 // whole numbers that f16 holds (of at most 11 bits), and their sums over a block of 256 weights stay below 2^24:
@@ -13,8 +20,8 @@
 //                                                                                   256 * 32 * 15 * 127 < 2^24
 //
 // The sum of the two is rounded once, as where a sum in integers becomes an f32. Minimums take one more product: those of
-// all stretches with the sums of their inputs. Elements of matrices are multiplied where the text says `-`: WGSL has no such product
-// of them, and tests/it/spirv.rs puts it there.
+// all stretches with the sums of their inputs. Elements of matrices are multiplied where the text says `-`: WGSL has no
+// such product of them, and tests/it/spirv.rs puts it there.
 //
 // Matrices that are multiplied are of f16, although the text says f32: such is the memory that they are read from, and what
 // WGSL lets be read from it. tests/it/spirv.rs writes f16.
@@ -82,7 +89,7 @@ fn matrices(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index
     let brought = output_of(group, own);
     let is_output = brought.y < p.matrices[brought.x].n_out;
     let weights_row = p.matrices[brought.x].weights + select(0u, brought.y, is_output) * (p.n_in / BLOCK_LEN * BLOCK_BYTES);
-    // Of each row four lanes bring a quarter each, of two rows.
+    // Of each row four lanes bring a quarter each.
     let quarter = l % 4u;
     let x_@ = row_of(first_row, l / 4u + 32u * @u); //inputs
     // What it multiplies.

@@ -441,10 +441,7 @@ impl Loaded {
         let info = vk::InstanceCreateInfo::default().application_info(&application);
         // SAFETY: `info` and what it points to live until the call returns; no allocator is given.
         match unsafe { entry.create_instance(&info, None) } {
-            Ok(instance) => Ok(Loaded {
-                instance,
-                entry,
-            }),
+            Ok(instance) => Ok(Loaded { instance, entry }),
             Err(vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Err(Error::NoDriver),
             Err(error) => Err(failed("vkCreateInstance")(error)),
         }

@@ -277,7 +277,7 @@ fn paired(source: &str) -> String {
     out
 }
 
-/// Repeats lines that end in `//rows`, `//columns` or `//tiles`, as `matrices.wgsl` says.
+/// Repeats lines by their marks, as `matrices.wgsl` says; `brought` are the rows of a workgroup.
 fn tiled(source: &str, brought: u32, [n_rows, n_columns]: [u32; 2]) -> String {
     let mut out = String::new();
     for line in source.lines() {
