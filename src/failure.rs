@@ -123,6 +123,10 @@ impl fmt::Display for Failure {
 /// What to do about a server that wants a key.
 pub const KEY_HINT: &str = "put a key into LLMSRV_API_KEY (`llmsrv key add NAME` makes one)";
 
+/// How models are named.
+const NAME_HINT: &str = "names are MODEL, MODEL:TAG or [HOST/]NAMESPACE/MODEL:TAG, of letters, digits, `_`, `-` and `.`, and begin with \
+     a letter, a digit or `_`";
+
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Failure {
         let error = error.into();
@@ -142,6 +146,10 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
                 Code::Failed,
                 Some("`llmsrv list` names the models that are here, `llmsrv search` others"),
             ),
+            Some(client::Error::Status {
+                status: 400,
+                message,
+            }) if message == "invalid model name" => (Code::Failed, Some(NAME_HINT)),
             _ => (Code::Failed, None),
         };
         Failure {

@@ -151,7 +151,7 @@ fn options(args: &BenchArgs, load: LoadOptions) -> Result<Options, Failure> {
     let tests = Test::matrix(&args.pp, &args.tg, &args.depth, &args.batch);
     if tests.is_empty() {
         return Err(Failure::usage("there is nothing to measure")
-            .hint("give --pp or --tg a number of tokens"));
+            .hint("give --pp or --tg (-n) a number of tokens above 0"));
     }
     const MOST_TOKENS: usize = 1 << 20;
     if tests

@@ -170,6 +170,8 @@ fn mistakes_get_one_clear_error_and_the_right_code() {
         (&["cp", "no-such-model", "x"], 1, "no-such-model"),
         (&["run", "no-such-model", "hi"], 1, "no-such-model"),
         (&["run", "../../etc/passwd", "hi"], 1, "etc/passwd"),
+        (&["pull", "a b"], 1, "hint: names are MODEL, MODEL:TAG"),
+        (&["bench", "--pp", "0", "-n", "0"], 2, "--tg (-n)"),
         (&["ps"], 69, "127.0.0.1:9"),
         (&["completions", "tcsh"], 2, "tcsh"),
         (
