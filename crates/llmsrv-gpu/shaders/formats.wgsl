@@ -140,21 +140,8 @@ fn six_bits(scales: u32, j: u32) -> vec2<u32> {
     );
 }
 fn scale_and_min(scales: u32, j: u32) -> vec2<f32> { return vec2<f32>(six_bits(scales, j)); }
+// Blocks of Q4_K begin at multiples of 16 bytes: 16 bytes say of all scales what they are.
 fn q4_k(row: u32, u: u32) -> Eight {
-    let block = row + (u / 32u) * 144u;
-    let j = u % 32u;
-    let d = f16_at(block);
-    let d_min = f16_at(block + 2u);
-    let first = scale_and_min(block + 4u, 2u * (j / 8u));
-    let second = scale_and_min(block + 4u, 2u * (j / 8u) + 1u);
-    let word = word_at(block + 16u + j * 4u);
-    return Eight(
-        d * first.x * bytes_of(word & 0x0f0f0f0fu) - d_min * first.y,
-        d * second.x * bytes_of((word >> 4u) & 0x0f0f0f0fu) - d_min * second.y,
-    );
-}
-// The same where blocks begin at multiples of 16 bytes: 16 bytes say of all scales what they are.
-fn q4_k_aligned(row: u32, u: u32) -> Eight {
     let block = (row + (u / 32u) * 144u) >> 4u;
     let j = u % 32u;
     let head = vectors_of_weights[block];

@@ -28,6 +28,7 @@
 //
 // In which order weights of a block are taken does not matter to whole numbers, as long as inputs are taken in the same.
 
+const OUTPUTS = 64u;
 // Weights of an output, and inputs of a row, that are multiplied between two waits, in vectors of eight f16 (WGSL has none:
 // a vector of four f32 whose bits they are), and what lies between outputs and rows: more, so that they are in other banks.
 const STRIDE = 9u;

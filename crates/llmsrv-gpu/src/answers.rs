@@ -349,8 +349,9 @@ impl Gpu {
             for (dtype, pinned) in PINNED {
                 int8_products(self, *dtype, pinned, with)?;
             }
-            let found = norm_and_product(self)?;
-            with(self, "rms_norm_256, dot_q4_k_8", ROUNDED, &found)?;
+            let [normed, product] = norm_and_product(self)?;
+            with(self, "rms_norm_256", CLOSE, &normed)?;
+            with(self, "rms_norm_256, dot_q4_k_8", ROUNDED, &product)?;
         }
         Ok(())
     }
@@ -452,7 +453,7 @@ fn weights(dtype: TensorType, pinned: &[Pinned], n: usize) -> Vec<u8> {
 }
 
 /// Norms rows, which rounds them, too, and multiplies what they were rounded to.
-fn norm_and_product(gpu: &mut Gpu) -> Result<Vec<f32>, Error> {
+fn norm_and_product(gpu: &mut Gpu) -> Result<[Vec<f32>; 2], Error> {
     let (n_rows, n_out, n_in) = (3, 5, 768);
     let dtype = TensorType::Q4_K;
     let pinned = PINNED.iter().find(|(pinned, _)| *pinned == dtype);
@@ -465,10 +466,10 @@ fn norm_and_product(gpu: &mut Gpu) -> Result<Vec<f32>, Error> {
     let (x, weight) = (rows(gpu, 1, n_rows, n_in)?, gpu.vector(&numbers(2, n_in))?);
     let normed = gpu.rms_norm(&x, &weight, 1e-5)?;
     let product = gpu.linear(&normed, &matrix, None)?;
-    let mut found = vec![0.0; n_rows * (n_in + n_out)];
-    let (of_norm, of_product) = found.split_at_mut(n_rows * n_in);
-    gpu.read(&normed, of_norm)?;
-    gpu.read(&product, of_product)?;
+    let mut found = [vec![0.0; n_rows * n_in], vec![0.0; n_rows * n_out]];
+    for (result, found) in [normed, product].iter().zip(&mut found) {
+        gpu.read(result, found)?;
+    }
     Ok(found)
 }
 

@@ -1,11 +1,12 @@
 //! The operations of decoders on an opened GPU. They are recorded; [`Gpu::read`] and [`Gpu::finish`] run them.
 //!
-//! `rows`, `attention`, `states` and `experts` have them. Each is one kernel of `shaders/`, or a few. The caller's shapes
+//! `products`, `rows`, `attention`, `states` and `experts` have them. Each is one kernel of `shaders/`, or a few. The caller's shapes
 //! are checked here, so that a kernel reads and writes only what belongs to its operands.
 
 mod attention;
 mod experts;
 mod probe;
+mod products;
 mod rows;
 mod states;
 
@@ -44,6 +45,8 @@ pub struct Gpu {
     tiles_from: usize,
     /// Whether products of many rows are computed on matrix units.
     uses_matrices: bool,
+    /// Whether a matrix was put onto the device that wants rows rounded in blocks of 256.
+    rounds_256: bool,
     /// Idle memory for activations, by size.
     idle: Idle,
     /// Memory for activations with the bytes of it that are to be used. What is behind these has [`CANARY`].
@@ -151,6 +154,7 @@ impl Gpu {
             arithmetic: Arithmetic::F32,
             tiles_from: TILES_FROM,
             uses_matrices: false,
+            rounds_256: false,
             idle: Idle::default(),
             #[cfg(test)]
             watched: None,
@@ -239,6 +243,7 @@ impl Gpu {
         let Some(kernels) = kernels_of(dtype, self.arithmetic) else {
             return Err(unsupported(format!("weights of type {dtype}")));
         };
+        self.rounds_256 |= kernels.int8.is_some_and(|int8| int8.block_len == 256);
         if codebook.len() != points_of(dtype) {
             return Err(unsupported(format!(
                 "weights of type {dtype} without their codebook"
@@ -361,7 +366,8 @@ impl Gpu {
                 bytes: if widths.len() == 1 {
                     memory.region.bytes
                 } else {
-                    bytes
+                    // Attention reads keys and values in vectors of four words, whole ones to the end.
+                    bytes.next_multiple_of(16)
                 },
                 ..memory.region
             };
@@ -561,6 +567,7 @@ impl Tensor {
         Access::Read(self.region)
     }
 
+    /// What it was rounded to is out of date then.
     fn write(&self) -> Access {
         *self.rounded.lock() = None;
         Access::Write(self.region)
@@ -644,11 +651,11 @@ fn int8_kernels_of(dtype: TensorType) -> Option<Kernels> {
     let matrices = match dtype {
         TensorType::Q4_K => Some(MatrixKernels {
             from: 9,
-            by_rows: &[(64, "mma_q4_k_64x64"), (128, "mma_q4_k_128x64")],
+            by_rows: &[(64, "mma_q4_k_64"), (128, "mma_q4_k_128")],
         }),
         TensorType::Q6_K => Some(MatrixKernels {
             from: 33,
-            by_rows: &[(64, "mma_q6_k_64x64")],
+            by_rows: &[(64, "mma_q6_k_64")],
         }),
         _ => None,
     };

@@ -646,6 +646,7 @@ impl Recorder {
         (self.work, self.n_kernels) = (0, 0);
         self.hazards.clear();
         self.barrier(commands, true);
+        self.copied = false;
         Ok(commands)
     }
 

@@ -518,6 +518,7 @@ fn split(
         }
     }
     info!(
+        arithmetic = gpus.first().map(|gpu| ops::gpu::name_of(gpu.arithmetic())),
         "offloaded {}/{} layers to GPU",
         plan.gpu_layers.iter().sum::<usize>(),
         plan.n_layers

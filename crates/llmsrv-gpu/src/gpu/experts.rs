@@ -2,8 +2,8 @@
 
 use super::{
     Function, Gpu, Kernels, LANES, Matrix, OUTPUTS, ROWS, Tensor, Vector, groups, mismatch,
+    products::{Factor, GATED, Input, NO_BIAS, PARAMS, WORDS, set_tail},
     room_of,
-    rows::{Factor, GATED, Input, NO_BIAS, PARAMS, WORDS, set_tail},
 };
 use crate::{
     Error,

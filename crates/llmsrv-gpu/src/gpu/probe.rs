@@ -132,18 +132,10 @@ impl Probe {
             return Ok(None);
         }
         let matrix = self.weights()?;
-        let mut seconds = |n_rows: usize, tiles_from: usize| {
-            self.gpu.set_tiles_from(tiles_from);
-            let x = self.gpu.zeros(n_rows, N_IN)?;
-            let per_second = self.repeat(|gpu, n| {
-                for _ in 0..n {
-                    gpu.linear(&x, &matrix, None)?;
-                }
-                Ok(())
-            })?;
-            Ok::<_, Error>(1.0 / per_second)
-        };
-        let (eight, tile) = (seconds(ROWS, usize::MAX)?, seconds(TILE_ROWS, TILE_ROWS)?);
+        self.gpu.set_tiles_from(usize::MAX);
+        let eight = self.product_seconds(&matrix, ROWS)?;
+        self.gpu.set_tiles_from(TILE_ROWS);
+        let tile = self.product_seconds(&matrix, TILE_ROWS)?;
         Ok(Some(tiles_pay_from(eight, tile)))
     }
 
@@ -171,48 +163,53 @@ impl Probe {
                 }
             }
             let matrix = self.gpu.matrix(dtype, N_CHECKED, N_CHECKED, &bytes, &[])?;
-            // Among them many as large as can be, so that sums are.
-            let x: Vec<f32> = random_words()
-                .map(|word| (word as f32 / (1_u64 << 30) as f32 - 2.0).clamp(-1.0, 1.0))
-                .take(ROWS_CHECKED * N_CHECKED)
-                .collect();
-            let x = self.gpu.rows(&x, N_CHECKED)?;
-            let mut results = [false, true].map(|uses_matrices| {
-                self.gpu.set_matrices(uses_matrices);
-                let product = self.gpu.linear(&x, &matrix, None)?;
-                let mut out = vec![0.0; ROWS_CHECKED * N_CHECKED];
-                self.gpu.read(&product, &mut out)?;
-                Ok::<_, Error>(out)
-            });
-            let [without, with] = &mut results;
-            let same = match (without, with) {
-                (Ok(without), Ok(with)) => {
-                    let pairs = without.iter().zip(with.iter());
-                    pairs.into_iter().all(|(a, b)| a.to_bits() == b.to_bits())
+            for n_rows in ROWS_CHECKED {
+                // Among them many as large as can be, so that sums are.
+                let x: Vec<f32> = random_words()
+                    .map(|word| (word as f32 / (1_u64 << 30) as f32 - 2.0).clamp(-1.0, 1.0))
+                    .take(n_rows * N_CHECKED)
+                    .collect();
+                let x = self.gpu.rows(&x, N_CHECKED)?;
+                let mut product = |uses_matrices| {
+                    self.gpu.set_matrices(uses_matrices);
+                    let product = self.gpu.linear(&x, &matrix, None)?;
+                    let mut out = vec![0.0_f32; n_rows * N_CHECKED];
+                    self.gpu.read(&product, &mut out)?;
+                    Ok::<_, Error>(out)
+                };
+                let right = product(false)?;
+                // A driver that does not take these kernels goes on without them.
+                let found = product(true).unwrap_or_default();
+                let same = found
+                    .iter()
+                    .map(|x| x.to_bits())
+                    .eq(right.iter().map(|x| x.to_bits()));
+                if !same {
+                    self.gpu.set_matrices(false);
+                    return Ok(false);
                 }
-                // Another kind of failure than a wrong result: these kernels are not for this driver.
-                _ => false,
-            };
-            if !same {
-                self.gpu.set_matrices(false);
-                return Ok(false);
             }
         }
         let matrix = self.weights()?;
         let mut seconds = |uses_matrices| {
             self.gpu.set_matrices(uses_matrices);
-            let x = self.gpu.zeros(ROWS_CHECKED, N_IN)?;
-            let per_second = self.repeat(|gpu, n| {
-                for _ in 0..n {
-                    gpu.linear(&x, &matrix, None)?;
-                }
-                Ok(())
-            })?;
-            Ok::<_, Error>(1.0 / per_second)
+            self.product_seconds(&matrix, TIMED_ROWS)
         };
         let (without, with) = (seconds(false)?, seconds(true)?);
         self.gpu.set_matrices(false);
         Ok(with < without)
+    }
+
+    /// Returns the seconds of a product of so many rows.
+    fn product_seconds(&mut self, matrix: &Matrix, n_rows: usize) -> Result<f64, Error> {
+        let x = self.gpu.zeros(n_rows, N_IN)?;
+        let per_second = self.repeat(|gpu, n| {
+            for _ in 0..n {
+                gpu.linear(&x, matrix, None)?;
+            }
+            Ok(())
+        })?;
+        Ok(1.0 / per_second)
     }
 
     /// Makes the matrix that is measured. What its numbers are takes no time.
@@ -320,9 +317,11 @@ fn tiles_pay_from(eight: f64, tile: f64) -> usize {
 /// The shape that is measured: about that of a layer of 3 billion weights.
 const N_OUT: usize = 4096;
 const N_IN: usize = 2048;
-/// The shape that matrix units are asked for, and its rows: more than a workgroup has.
+/// The shape that matrix units are asked for, and its rows, so that every kernel takes some.
 const N_CHECKED: usize = 512;
-const ROWS_CHECKED: usize = 130;
+const ROWS_CHECKED: [usize; 2] = [40, 130];
+/// Rows that are timed.
+const TIMED_ROWS: usize = 128;
 /// No cache of a GPU holds a tenth of it.
 const MOST_BYTES: u64 = 1 << 30;
 /// Less says nothing of memory.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attention;
 mod card;
 mod committed;
 mod experts;

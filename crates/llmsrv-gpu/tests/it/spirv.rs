@@ -63,10 +63,12 @@ const INT8: [(&str, u32, u32, &[&str]); 13] = [
 const MARKS: [&str; 6] = [
     "plain", "scaled", "minimum", "minimums", "offsets", "passes",
 ];
-/// Formats with products on matrix units.
-const MATRICES: [&str; 2] = ["q4_k", "q6_k"];
-/// Rows and outputs of a workgroup of these, and the rows and columns of matrices of 16 times 16 of a subgroup.
-const MATRIX_TILES: [[u32; 4]; 2] = [[64, 64, 2, 2], [128, 64, 4, 2]];
+/// Products on matrix units: formats, rows of a workgroup, and the rows and columns of matrices of 16 times 16 of a subgroup.
+const MATRICES: [(&str, u32, [u32; 2]); 3] = [
+    ("q4_k", 64, [2, 2]),
+    ("q4_k", 128, [4, 2]),
+    ("q6_k", 64, [2, 2]),
+];
 /// Rows of a workgroup of integer products of many rows, and those of them that a lane computes.
 const TILE: [u32; 2] = [32, 4];
 /// Formats of single values, with their bytes.
@@ -158,7 +160,7 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
         ];
         for (source, n_rows, n_each, entry) in kinds {
             let source = repeated(&marked(source, marks), n_each);
-            // Sixteen rounds of a long span would take more memory than devices have for a group.
+            // With eight rows so many would take more memory than devices have for a group.
             let rounds = if n_rows == 1 { 4 } else { 1 };
             let (both, scales) = match (format, entry) {
                 ("q4_k", "dots") => ("q4_k_thirty_two", "q4_k_aligned"),
@@ -177,42 +179,35 @@ fn modules() -> Result<BTreeMap<String, Vec<u32>>, Box<dyn Error>> {
         }
     }
     let matrices = read("matrices")?;
-    for (format, block_len, block_bytes, marks) in INT8 {
-        if !MATRICES.contains(&format) {
-            continue;
-        }
-        for [n_rows, n_outputs, rows, columns] in MATRIX_TILES {
-            let source = tiled(&paired(&marked(&matrices, marks)), n_rows, [rows, columns]);
-            let of_format = read(&format!("matrices_{format}"))?;
-            let source = format!("{MATRIX_EXTENSIONS}{common}{quants}{of_format}{source}")
-                .replace("TOKENS", &format!("{n_rows}u"))
-                .replace("OUTPUTS", &format!("{n_outputs}u"))
-                .replace("ROW_TILES", &format!("{rows}u"))
-                .replace("COLUMN_TILES", &format!("{columns}u"))
-                .replace("INPUTS(", &format!("{format}_inputs("))
-                .replace("READ(", &format!("{format}_read("))
-                .replace("PUT(", &format!("{format}_put("))
-                .replace("PUT_AGAIN(", &format!("{format}_put_again("))
-                .replace("HEAD(", &format!("{format}_head("))
-                .replace("BEGIN(", &format!("{format}_begin("))
-                .replace("SIXTEEN", &format!("{format}_sixteen"))
-                .replace("BLOCK_LEN", &format!("{block_len}u"))
-                .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
-            let words = with_what_wgsl_lacks(&compile(&parse(&source)?, "matrices")?);
-            modules.insert(format!("{ON_MATRICES}{format}_{n_rows}x{n_outputs}"), words);
-        }
+    for (format, n_rows, [rows, columns]) in MATRICES {
+        let (_, block_len, block_bytes, marks) = INT8
+            .into_iter()
+            .find(|(name, ..)| *name == format)
+            .ok_or(format)?;
+        let source = tiled(&paired(&marked(&matrices, marks)), n_rows, [rows, columns]);
+        let of_format = read(&format!("matrices_{format}"))?;
+        let source = format!("{MATRIX_EXTENSIONS}{common}{quants}{of_format}{source}")
+            .replace("TOKENS", &format!("{n_rows}u"))
+            .replace("ROW_TILES", &format!("{rows}u"))
+            .replace("COLUMN_TILES", &format!("{columns}u"))
+            .replace("INPUTS(", &format!("{format}_inputs("))
+            .replace("READ(", &format!("{format}_read("))
+            .replace("PUT(", &format!("{format}_put("))
+            .replace("PUT_AGAIN(", &format!("{format}_put_again("))
+            .replace("HEAD(", &format!("{format}_head("))
+            .replace("BEGIN(", &format!("{format}_begin("))
+            .replace("SIXTEEN", &format!("{format}_sixteen"))
+            .replace("BLOCK_LEN", &format!("{block_len}u"))
+            .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
+        let words = with_what_wgsl_lacks(&compile(&parse(&source)?, "matrices")?);
+        modules.insert(format!("{ON_MATRICES}{format}_{n_rows}"), words);
     }
     let product = common + &floats;
     for n_rows in ROWS {
         let product = repeated(&product, n_rows).replace("TOKENS", &format!("{n_rows}u"));
         for (format, inputs, block_len, block_bytes) in BLOCKS {
-            let unpack = if format == "q4_k" {
-                "q4_k_aligned"
-            } else {
-                format
-            };
             let source = product
-                .replace("UNPACK", unpack)
+                .replace("UNPACK", format)
                 .replace("INPUTS", inputs)
                 .replace("BLOCK_LEN", &format!("{block_len}u"))
                 .replace("BLOCK_BYTES", &format!("{block_bytes}u"));
@@ -364,8 +359,8 @@ const MATRIX_EXTENSIONS: &str = "enable f16;\nenable wgpu_cooperative_matrix;\n"
 
 /// Writes what WGSL has no words for: differences of cooperative matrices become products of their elements, those that are
 /// multiplied with each other are of f16, and two f16 of a word are taken as they are, where they would become f32 and f16
-/// again. What lanes share is marked as shared, as the
-/// memory model wants it that matrices come with, and capabilities that nothing needs are left out.
+/// again. What lanes share is marked as shared, as the memory model wants it that matrices come with, and capabilities that
+/// nothing needs are left out.
 fn with_what_wgsl_lacks(words: &[u32]) -> Vec<u32> {
     // Numbers of the specification of SPIR-V, and of SPV_KHR_cooperative_matrix.
     const OP_EXT_INST: u32 = 12;

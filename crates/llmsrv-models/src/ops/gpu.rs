@@ -183,28 +183,32 @@ pub(crate) fn open(options: &GpuOptions) -> Result<Vec<Gpu>, LoadError> {
             }
             Err(error) => return Err(no_gpu(error)),
         }
+        let is_auto = options.arithmetic == GpuArithmetic::Auto;
         tracing::info!(
             number,
             device = gpu.device().name,
             driver = gpu.device().driver,
             free_bytes = gpu.free_bytes(),
-            arithmetic = name_of(gpu.arithmetic()),
+            arithmetic = match gpu.arithmetic() {
+                Arithmetic::Int8 if is_auto => "auto",
+                arithmetic => name_of(arithmetic),
+            },
             "GPU"
         );
-        let mut limits = drivers::known_limits(choice.arithmetic, gpu.device(), file);
-        if gpu.arithmetic() == Arithmetic::Int8 && gpu.device().has_matrices {
-            // Whether its matrix units may be used is known when they were asked.
-            limits = drivers::limits(options, gpu.device())
+        let limits = if gpu.arithmetic() == Arithmetic::Int8 && gpu.device().has_matrices {
+            // Matrix units are used once they were tried.
+            drivers::limits(options, gpu.device())
                 .inspect_err(|error| {
                     let device = &gpu.device().name;
                     tracing::warn!(device, %error, "the GPU's matrix units could not be tried");
                 })
-                .ok();
-        }
+                .ok()
+        } else {
+            drivers::known_limits(choice.arithmetic, gpu.device(), file)
+        };
         if let Some(limits) = limits {
-            let n_rows = limits.tiles_from.map(usize::try_from);
-            if let Some(n_rows) = n_rows {
-                gpu.set_tiles_from(n_rows.unwrap_or(usize::MAX));
+            if let Some(n_rows) = limits.tiles_from {
+                gpu.set_tiles_from(usize::try_from(n_rows).unwrap_or(usize::MAX));
             }
             gpu.set_matrices(limits.matrices);
         }
@@ -828,7 +832,7 @@ impl Ops for GpuOps {
 }
 
 /// Returns the name of an arithmetic in the setting.
-fn name_of(arithmetic: Arithmetic) -> &'static str {
+pub(crate) fn name_of(arithmetic: Arithmetic) -> &'static str {
     match arithmetic {
         Arithmetic::F32 => "exact",
         Arithmetic::Int8 => "int8",
