@@ -168,8 +168,17 @@ fn settings_failure(errors: Errors) -> Failure {
     };
     let unreadable =
         |error: &llmsrv_config::Error| matches!(error, llmsrv_config::Error::Unreadable { .. });
+    let of_environment = |error: &llmsrv_config::Error| {
+        let llmsrv_config::Error::BadValue { origin, .. } = error else {
+            return false;
+        };
+        matches!(origin, llmsrv_config::Origin::Environment { .. })
+    };
     let hint = match code {
         Code::Usage => "`llmsrv config` lists all settings",
+        _ if errors.0.iter().all(of_environment) => {
+            "unset the variable for the default; `llmsrv config` lists all settings"
+        }
         _ if errors.0.iter().all(unreadable) => {
             "a file that --config, --env-file, LLMSRV_CONFIG or LOGKIT_ENV_FILE names must be readable"
         }

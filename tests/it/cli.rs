@@ -266,7 +266,9 @@ fn environment_mistakes_name_the_variable() {
             .env("LLMSRV_MAX_QUEUE", "many"),
     );
     assert_eq!(output.code, 78, "{output:?}");
-    assert!(output.stderr.contains("LLMSRV_MAX_QUEUE"), "{output:?}");
+    for part in ["LLMSRV_MAX_QUEUE", "hint: unset the variable"] {
+        assert!(output.stderr.contains(part), "{part}: {output:?}");
+    }
     let output = Output::of(sandbox.command().arg("list").env("LLMSRV_MODLES", "x")).ok();
     assert!(
         output.stderr.contains("LLMSRV_MODLES") && output.stderr.contains("LLMSRV_MODELS"),
