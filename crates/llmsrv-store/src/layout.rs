@@ -136,6 +136,10 @@ impl Layout {
     /// Replaces the parts of `name` by the spelling of a manifest that exists, from the host
     /// onwards as far as there is one. `true` if the whole name exists.
     pub(crate) fn spelling(&self, name: &ModelName) -> (ModelName, bool) {
+        // Most requests spell a name as it is stored: then no folder is listed, however many models there are.
+        if self.manifest(name).is_file() {
+            return (name.clone(), true);
+        }
         let wanted: Vec<&str> = name.parts().iter().map(String::as_str).collect();
         let found = longest_spelling(&self.manifests(), &wanted);
         let mut parts = [name.host(), name.namespace(), name.model(), name.tag()];
@@ -159,9 +163,11 @@ fn longest_spelling(folder: &Path, parts: &[&str]) -> Vec<String> {
     let mut spellings: Vec<String> = children(folder)
         .unwrap_or_default()
         .into_iter()
-        .filter(|path| path.is_dir() != rest.is_empty())
-        .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
-        .filter(|name| name.eq_ignore_ascii_case(part))
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            let is_meant = name.eq_ignore_ascii_case(part) && path.is_dir() != rest.is_empty();
+            is_meant.then(|| name.to_owned())
+        })
         .collect();
     spellings.sort_by_key(|name| (name != part, name.clone()));
     let mut longest = Vec::new();
