@@ -70,14 +70,15 @@ options! {
     ignored { num_thread: IgnoredInteger, draft_num_predict: IgnoredInteger, use_mmap: IgnoredBool, }
 }
 
-/// Texts that end the answer, as requests have them.
-#[derive(Clone, Debug, ToSchema)]
-#[serde(untagged)]
-pub enum Stop {
-    /// One.
-    One(String),
-    /// Any of them.
-    Several(Vec<String>),
+crate::one_of! {
+    /// A text or several.
+    #[derive(Clone, Debug)]
+    pub enum Stop {
+        /// One.
+        One(String),
+        /// Any of them.
+        Several(Vec<String>),
+    } else |name, _| format!("{name} must be a string or a list of strings")
 }
 
 /// An option of the wrong type.
