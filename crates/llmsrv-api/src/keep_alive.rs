@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{OneOfBuilder, RefOr, Schema},
+};
+
+use crate::lenient::BodyError;
 
 /// An idle time; `None` = for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +91,23 @@ impl KeepAlive {
         }))
     }
 }
+
+crate::from_value!(KeepAlive, |_| true, |value, _name| {
+    KeepAlive::parse(&value).map_err(BodyError::Meaning)
+});
+
+impl PartialSchema for KeepAlive {
+    fn schema() -> RefOr<Schema> {
+        let about = "How long the model stays loaded after this request: seconds, or a duration such as `5m`; \
+             negative is for ever.";
+        let kinds = OneOfBuilder::new()
+            .item(f64::schema())
+            .item(String::schema());
+        kinds.description(Some(about)).into()
+    }
+}
+
+impl ToSchema for KeepAlive {}
 
 const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
 

@@ -5,10 +5,10 @@
 //! too, `null` means absent, and names of members are compared without case. A member of the wrong
 //! type is an error that names it.
 //!
-//! A value in memory is up to a hundred times as large as its text. So members that nobody reads
-//! (`MEMBERS` names the others) are skipped and never become values, and the values of the others
-//! are counted while they are read: a body may have `FREE_BYTES` of them and as much again as it is
-//! long. Nesting is bounded by the JSON parser, which skips without recursion.
+//! A value in memory is up to a hundred times as large as its text. So members that the request does
+//! not have are skipped and never become values, and the values of the others are counted while they
+//! are read: a body may have `FREE_BYTES` of them and as much again as it is long. Nesting is bounded
+//! by the JSON parser, which skips without recursion.
 
 use std::{cell::Cell, fmt};
 
@@ -37,6 +37,18 @@ pub enum BodyError {
         /// What it must be.
         expected: &'static str,
     },
+    /// A member means nothing.
+    #[error("{0}")]
+    Meaning(String),
+}
+
+impl BodyError {
+    pub(crate) fn of_type(member: &str, expected: &'static str) -> BodyError {
+        BodyError::Type {
+            member: member.to_owned(),
+            expected,
+        }
+    }
 }
 
 /// The members of a request by their lower-case names; `null` members are gone.
@@ -47,8 +59,6 @@ pub struct Fields {
     ids: Vec<(String, Ids)>,
     /// Bytes that the values take at most, besides the texts.
     weight: usize,
-    /// Only what [`MEMBERS`] names was kept.
-    abridged: bool,
 }
 
 /// Ids of tokens, in the few bytes they need.
@@ -61,20 +71,12 @@ pub enum Ids {
 }
 
 impl Fields {
-    /// Reads the first JSON value of a body, which must be an object.
-    ///
-    /// # Errors
-    /// If it is none, or if it has too many values.
-    pub fn parse(body: &[u8]) -> Result<Fields, BodyError> {
-        Fields::parse_with_ids(body, &[])
-    }
-
-    /// As [`Fields::parse`]; the members named by `ids` are kept for [`Fields::ids`] where they are
-    /// lists of token ids.
+    /// Reads the first JSON value of a body, which must be an object. Only the members in `names` are
+    /// kept, and those in `ids` for [`Fields::ids`] where they are lists of token ids.
     ///
     /// # Errors
     /// If it is no object, or if it has too many values.
-    pub fn parse_with_ids(body: &[u8], ids: &[&str]) -> Result<Fields, BodyError> {
+    pub fn parse(body: &[u8], names: &[&str], ids: &[&str]) -> Result<Fields, BodyError> {
         let Some(first) = body.iter().find(|byte| !byte.is_ascii_whitespace()) else {
             return Err(BodyError::Missing);
         };
@@ -88,10 +90,9 @@ impl Fields {
         }
         let room = body.len().saturating_add(FREE_BYTES);
         Room::set(room);
-        let read = Members { ids }.deserialize(&mut json);
+        let read = Members { names, ids }.deserialize(&mut json);
         let mut fields = read.map_err(refused)?;
         fields.weight = room - Room::left();
-        fields.abridged = true;
         Ok(fields)
     }
 
@@ -108,103 +109,12 @@ impl Fields {
 
     /// Takes a member as it is.
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        debug_assert!(
-            !self.abridged || MEMBERS.contains(&name),
-            "{name} needs a row in MEMBERS, or no request has it"
-        );
         self.members.shift_remove(name)
     }
 
     /// Puts a member in unless it is there. `name` is in lower case.
     pub fn put_default(&mut self, name: &str, value: Value) {
         self.members.entry(name.to_owned()).or_insert(value);
-    }
-
-    /// Takes a text; `None` if there is no such member.
-    pub fn text(&mut self, name: &str) -> Result<Option<String>, BodyError> {
-        self.take_as(name, "a string", |value| match value {
-            Value::String(text) => Some(text),
-            _ => None,
-        })
-    }
-
-    /// Takes a truth value.
-    pub fn bool(&mut self, name: &str) -> Result<Option<bool>, BodyError> {
-        self.take_as(name, "a boolean", |value| value.as_bool())
-    }
-
-    /// Takes an integer; a fraction is cut off.
-    pub fn integer(&mut self, name: &str) -> Result<Option<i64>, BodyError> {
-        self.take_as(name, "a number", |value| cut(&value))
-    }
-
-    /// Takes an object.
-    pub fn object(&mut self, name: &str) -> Result<Option<Map<String, Value>>, BodyError> {
-        self.take_as(name, "an object", |value| match value {
-            Value::Object(members) => Some(members),
-            _ => None,
-        })
-    }
-
-    /// Takes a list.
-    pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, BodyError> {
-        self.take_as(name, "a list", |value| match value {
-            Value::Array(values) => Some(values),
-            _ => None,
-        })
-    }
-
-    /// Takes a list of texts.
-    pub fn texts(&mut self, name: &str) -> Result<Vec<String>, BodyError> {
-        let values = self.list(name)?.unwrap_or_default();
-        let texts = values.into_iter().map(|value| match value {
-            Value::String(text) => Ok(text),
-            _ => Err(BodyError::Type {
-                member: name.to_owned(),
-                expected: "a list of strings",
-            }),
-        });
-        texts.collect()
-    }
-
-    /// Takes a list of objects.
-    pub fn objects(&mut self, name: &str) -> Result<Vec<Fields>, BodyError> {
-        let values = self.list(name)?.unwrap_or_default();
-        let objects = values.into_iter().map(|value| match value {
-            Value::Object(members) => Ok(Fields::from(members)),
-            _ => Err(BodyError::Type {
-                member: name.to_owned(),
-                expected: "a list of objects",
-            }),
-        });
-        objects.collect()
-    }
-
-    /// Takes a list of objects, and makes something of each.
-    pub fn each<T, E: From<BodyError>>(
-        &mut self,
-        name: &str,
-        read: impl FnMut(Fields) -> Result<T, E>,
-    ) -> Result<Vec<T>, E> {
-        self.objects(name)?.into_iter().map(read).collect()
-    }
-
-    fn take_as<T>(
-        &mut self,
-        name: &str,
-        expected: &'static str,
-        convert: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<Option<T>, BodyError> {
-        let Some(value) = self.take(name) else {
-            return Ok(None);
-        };
-        match convert(value) {
-            Some(value) => Ok(Some(value)),
-            None => Err(BodyError::Type {
-                member: name.to_owned(),
-                expected,
-            }),
-        }
     }
 }
 
@@ -289,8 +199,9 @@ impl Room {
     }
 }
 
-/// Reads the members of a body that somebody may ask for.
+/// Reads the members of a body that somebody asks for.
 struct Members<'a> {
+    names: &'a [&'a str],
     ids: &'a [&'a str],
 }
 
@@ -317,7 +228,7 @@ impl<'de> Visitor<'de> for Members<'_> {
             } else {
                 name
             };
-            if !MEMBERS.contains(&name.as_str()) {
+            if !self.names.contains(&name.as_str()) {
                 map.next_value::<IgnoredAny>()?;
             } else if self.ids.contains(&name.as_str()) {
                 fields.ids.retain(|(known, _)| *known != name);
@@ -536,99 +447,6 @@ const ID: usize = 2 * size_of::<u32>();
 const LIST_OF_IDS: usize = 2 * size_of::<Vec<u32>>() + SMALLEST_TEXT;
 const LONGEST_MEMBER: usize = 64;
 
-/// The members that any request may have, in lower case. All others are skipped: what a request
-/// is to understand needs a row here; [`Fields::take`] asserts that in tests.
-pub const MEMBERS: &[&str] = &[
-    "_debug_render_only",
-    "adapters",
-    "add_special",
-    "background",
-    "best_of",
-    "chat_template_kwargs",
-    "content",
-    "context",
-    "conversation",
-    "destination",
-    "dimensions",
-    "documents",
-    "echo",
-    "encoding_format",
-    "files",
-    "format",
-    "frequency_penalty",
-    "from",
-    "images",
-    "imatrix",
-    "input",
-    "insecure",
-    "instructions",
-    "keep_alive",
-    "license",
-    "logit_bias",
-    "logprobs",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_tokens",
-    "messages",
-    "metadata",
-    "min_p",
-    "model",
-    "modelfile",
-    "n",
-    "name",
-    "num_ctx",
-    "options",
-    "output_config",
-    "output_format",
-    "parallel_tool_calls",
-    "parameters",
-    "parser",
-    "presence_penalty",
-    "previous_response_id",
-    "prompt",
-    "quantization",
-    "quantize",
-    "query",
-    "raw",
-    "raw_scores",
-    "reasoning",
-    "reasoning_effort",
-    "renderer",
-    "repeat_last_n",
-    "repeat_penalty",
-    "requires",
-    "response_format",
-    "return_documents",
-    "seed",
-    "shift",
-    "source",
-    "stop",
-    "stop_sequences",
-    "stream",
-    "stream_options",
-    "suffix",
-    "system",
-    "temperature",
-    "template",
-    "text",
-    "think",
-    "thinking",
-    "tokens",
-    "tool_choice",
-    "tools",
-    "top_k",
-    "top_logprobs",
-    "top_n",
-    "top_n_sigma",
-    "top_p",
-    "truncate",
-    "truncation",
-    "typical_p",
-    "user",
-    "verbose",
-    "with_pieces",
-];
-
 /// Returns a number as an integer, its fraction cut off.
 pub fn cut(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
@@ -643,21 +461,26 @@ pub fn cut(value: &Value) -> Option<i64> {
 mod tests {
     use super::*;
 
+    /// Reads a body whose members are all wanted.
+    fn parse(body: &[u8]) -> Result<Fields, BodyError> {
+        let names = [
+            "model", "prompt", "messages", "tools", "options", "format", "input",
+        ];
+        let others = ["images", "logit_bias", "stream", "n"];
+        Fields::parse(body, &[&names[..], &others[..]].concat(), &[])
+    }
+
     #[test]
     fn bodies_are_read_with_patience() {
-        let mut fields =
-            Fields::parse(br#" {"MODEL":"m","prompt":null,"x":[{}]} trailing"#).unwrap();
-        assert_eq!(fields.text("model"), Ok(Some("m".into())));
-        assert_eq!(fields.text("prompt"), Ok(None));
-        assert_eq!(Fields::parse(b" \n"), Err(BodyError::Missing));
+        let mut fields = parse(br#" {"MODEL":"m","prompt":null,"x":[{}]} trailing"#).unwrap();
+        assert_eq!(fields.take("model"), Some("m".into()));
+        assert_eq!(fields.take("prompt"), None);
+        assert_eq!(parse(b" \n"), Err(BodyError::Missing));
         for body in [&b"{"[..], b"[]", b"\"x\"", b"nonsense", b"\xff\xfe"] {
-            assert!(
-                matches!(Fields::parse(body), Err(BodyError::Json(_))),
-                "{body:?}"
-            );
+            assert!(matches!(parse(body), Err(BodyError::Json(_))), "{body:?}");
         }
         let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
-        assert!(Fields::parse(&deep).is_err());
+        assert!(parse(&deep).is_err());
     }
 
     #[test]
@@ -665,8 +488,8 @@ mod tests {
         let lists = |n: usize| "[0],".repeat(n);
         let many = lists(1 << 20);
         let junk = format!(r#"{{"model":"m","junk":[{many}0]}}"#);
-        let mut fields = Fields::parse(junk.as_bytes()).unwrap();
-        assert_eq!(fields.text("model"), Ok(Some("m".into())));
+        let mut fields = parse(junk.as_bytes()).unwrap();
+        assert_eq!(fields.take("model"), Some("m".into()));
         assert!(fields.weight() < 1000, "{}", fields.weight());
         for member in [
             "messages",
@@ -678,30 +501,27 @@ mod tests {
             "logit_bias",
         ] {
             let body = format!(r#"{{"model":"m","{member}":[{many}0]}}"#);
-            assert_eq!(
-                Fields::parse(body.as_bytes()),
-                Err(BodyError::TooMany),
-                "{member}"
-            );
+            assert_eq!(parse(body.as_bytes()), Err(BodyError::TooMany), "{member}");
             let body = format!(r#"{{"{member}":[{}0]}}"#, lists(1000));
-            assert!(Fields::parse(body.as_bytes()).is_ok(), "{member}");
+            assert!(parse(body.as_bytes()).is_ok(), "{member}");
         }
         let names = |n: usize| {
             let members: Vec<String> = (0..n).map(|n| format!(r#""{n}":0,"#)).collect();
             members.concat()
         };
         let options = format!(r#"{{"options":{{{}"x":0}}}}"#, names(200_000));
-        assert_eq!(Fields::parse(options.as_bytes()), Err(BodyError::TooMany));
+        assert_eq!(parse(options.as_bytes()), Err(BodyError::TooMany));
         // Texts are as large as they are.
         let text = format!(r#"{{"prompt":"{}"}}"#, "x".repeat(32 << 20));
-        let mut fields = Fields::parse(text.as_bytes()).unwrap();
-        assert_eq!(fields.text("prompt").unwrap().unwrap().len(), 32 << 20);
+        let mut fields = parse(text.as_bytes()).unwrap();
+        let prompt = fields.take("prompt").unwrap();
+        assert_eq!(prompt.as_str().unwrap().len(), 32 << 20);
     }
 
     #[test]
     fn objects_written_as_text_count_with_their_body() {
         let arguments = format!(r#"{{"a":[{}0]}}"#, "[0],".repeat(10_000));
-        let fields = Fields::parse(br#"{"model":"m"}"#);
+        let fields = parse(br#"{"model":"m"}"#);
         assert!(fields.is_ok());
         let mut n_read = 0;
         while object_in_text(&arguments).is_ok() {
@@ -710,7 +530,7 @@ mod tests {
         }
         assert!(n_read > 0);
         assert_eq!(object_in_text("{}"), Err(BodyError::TooMany));
-        assert!(Fields::parse(b"{}").is_ok() && object_in_text("{}").is_ok());
+        assert!(parse(b"{}").is_ok() && object_in_text("{}").is_ok());
         assert!(value(b"[1]").is_ok() && value(b"[1] x").is_err());
         assert_eq!(
             value(
@@ -720,20 +540,20 @@ mod tests {
             ),
             Err(BodyError::TooMany)
         );
-        assert!(Fields::parse(b"{}").is_ok());
+        assert!(parse(b"{}").is_ok());
         assert!(object_in_text("[]").is_err() && object_in_text("{} x").is_err());
     }
 
     #[test]
     fn ids_are_read_without_values() {
-        let parse = |text: &str| {
+        let read = |text: &str| {
             let body = format!(r#"{{"input":{text}}}"#);
-            let mut fields = Fields::parse_with_ids(body.as_bytes(), &["input"]).unwrap();
+            let mut fields = Fields::parse(body.as_bytes(), &["input"], &["input"]).unwrap();
             (fields.ids("input"), fields.take("input"))
         };
-        assert_eq!(parse("[1,2]"), (Some(Ids::One(vec![1, 2])), None));
+        assert_eq!(read("[1,2]"), (Some(Ids::One(vec![1, 2])), None));
         let many = Ids::Many(vec![vec![1], vec![], vec![2, 3]]);
-        assert_eq!(parse("[[1],[],[2,3]]"), (Some(many), None));
+        assert_eq!(read("[[1],[],[2,3]]"), (Some(many), None));
         for text in [
             r#""x""#,
             "[1,\"x\"]",
@@ -748,31 +568,15 @@ mod tests {
             "true",
         ] {
             let value: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(parse(text), (None, Some(value)), "{text}");
+            assert_eq!(read(text), (None, Some(value)), "{text}");
         }
-        assert_eq!(parse("null"), (None, None));
+        assert_eq!(read("null"), (None, None));
         let numbers = format!(r#"{{"input":[{}7]}}"#, "12345,".repeat(2_000_000));
-        let fields = Fields::parse_with_ids(numbers.as_bytes(), &["input"]);
+        let fields = Fields::parse(numbers.as_bytes(), &["input"], &["input"]);
         assert_eq!(
             fields.map(|mut fields| fields.ids("input").is_some()),
             Ok(true)
         );
-        assert_eq!(Fields::parse(numbers.as_bytes()), Err(BodyError::TooMany));
-    }
-
-    #[test]
-    fn wrong_types_name_the_member() {
-        let mut fields =
-            Fields::parse(br#"{"stream":"yes","images":[1],"n":1.9,"messages":["x"]}"#).unwrap();
-        assert_eq!(
-            fields.bool("stream").unwrap_err().to_string(),
-            "stream must be a boolean"
-        );
-        assert_eq!(
-            fields.texts("images").unwrap_err().to_string(),
-            "images must be a list of strings"
-        );
-        assert_eq!(fields.integer("n"), Ok(Some(1)));
-        assert!(fields.objects("messages").is_err());
+        assert_eq!(parse(numbers.as_bytes()), Err(BodyError::TooMany));
     }
 }

@@ -6,6 +6,7 @@ pub mod client;
 pub mod embed;
 pub mod keep_alive;
 pub mod lenient;
+pub mod members;
 pub mod modelfile;
 pub mod native;
 pub mod options;

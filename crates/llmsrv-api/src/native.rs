@@ -4,53 +4,67 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// One message of a conversation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Message {
-    /// `system`, `user`, `assistant` or `tool`; not checked.
-    pub role: String,
-    /// The text of the message; may be empty, always sent.
-    #[serde(default)]
-    pub content: String,
-    /// The thinking part of an answer.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub thinking: String,
-    /// Files of images, each as base64.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<String>,
-    /// Calls the model asks for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
-    /// Name of the tool whose result `content` is.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub tool_name: String,
-    /// The call that `content` answers.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub tool_call_id: String,
-}
+use crate::{from_value, lenient::Fields, request};
 
-/// A call of a tool by the model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ToolCall {
-    /// `call_` and eight characters.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub id: String,
-    /// The tool and its arguments.
-    pub function: ToolCallFunction,
-}
+request! {
+    /// One message of a conversation.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub object Message {
+        /// `system`, `user`, `assistant` or `tool`; not checked.
+        pub role: String,
+        /// The text of the message; may be empty, always sent.
+        #[serde(default)] pub content: String,
+        /// The thinking part of an answer.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub thinking: String,
+        /// Files of images, each as base64.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub images: Vec<String>,
+        /// Calls the model asks for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub tool_calls: Vec<ToolCall>,
+        /// Name of the tool whose result `content` is.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub tool_name: String,
+        /// The call that `content` answers.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub tool_call_id: String,
+    }
 
-/// Name and arguments of a call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ToolCallFunction {
-    /// Place in the answer, from 0.
-    #[serde(default)]
-    pub index: usize,
-    /// Name of the tool.
-    pub name: String,
-    /// Arguments, keys in the order of the model.
-    #[serde(default)]
-    #[schema(value_type = Object)]
-    pub arguments: Map<String, Value>,
+    /// A call of a tool by the model.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub object ToolCall {
+        /// `call_` and eight characters.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub id: String,
+        /// The tool and its arguments.
+        pub function: ToolCallFunction,
+    }
+
+    /// Name and arguments of a call.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub object ToolCallFunction {
+        /// Place in the answer, from 0.
+        #[serde(default)] pub index: usize,
+        /// Name of the tool.
+        pub name: String,
+        /// Arguments, keys in the order of the model.
+        #[serde(default)] #[schema(value_type = Object)] pub arguments: Map<String, Value>,
+    }
+
+    /// Signature of a tool; property order is kept.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    pub object ToolFunction {
+        /// Name by which the model calls it.
+        pub name: String,
+        /// What the tool does, in words for the model.
+        #[serde(default)] pub description: String,
+        /// JSON Schema of the arguments.
+        #[serde(default)] pub parameters: Value,
+        /// Whatever the model would like to say, arguments satisfy the schema. No part of the prompt.
+        #[serde(default, skip_serializing)]
+        pub strict: bool,
+    }
 }
 
 /// A tool the model may call.
@@ -63,21 +77,14 @@ pub struct Tool {
     pub function: ToolFunction,
 }
 
-/// Signature of a tool; property order is kept.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ToolFunction {
-    /// Name by which the model calls it.
-    pub name: String,
-    /// What the tool does, in words for the model.
-    #[serde(default)]
-    pub description: String,
-    /// JSON Schema of the arguments.
-    #[serde(default)]
-    pub parameters: Value,
-    /// Whatever the model would like to say, arguments satisfy the schema. No part of the prompt.
-    #[serde(default, skip_serializing)]
-    pub strict: bool,
-}
+from_value!(Tool, Value::is_object, |value, name| {
+    let mut fields = Fields::from_value(value, name)?;
+    let kind: Option<String> = fields.get("type")?;
+    Ok(Tool {
+        kind: kind.unwrap_or_else(|| "function".into()),
+        function: fields.get("function")?,
+    })
+});
 
 /// A piece of an answer of `/api/generate`, or the whole of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -5,57 +5,80 @@ use utoipa::ToSchema;
 
 use crate::lenient::cut;
 
-/// How tokens are chosen and memory is used; unknown options are ignored. What nobody gave is `None`.
-#[derive(Clone, Debug, Default, PartialEq, ToSchema)]
-pub struct Options {
-    /// Context in tokens.
-    pub num_ctx: Option<i64>,
-    /// Tokens kept at the start when the context is full.
-    pub num_keep: Option<i64>,
-    /// Most tokens to generate; negative = until the model ends.
-    pub num_predict: Option<i64>,
-    /// The same seed gives the same text; negative = random.
-    pub seed: Option<i64>,
-    /// 0 = always the most probable token.
-    pub temperature: Option<f32>,
-    /// Only tokens whose logit is at most so many standard deviations of all logits below that of the
-    /// most probable one; 0 or less = all.
-    pub top_n_sigma: Option<f32>,
-    /// Only so many of the most probable tokens; 0 = all.
-    pub top_k: Option<i64>,
-    /// Only the most probable tokens that together have this probability.
-    pub top_p: Option<f32>,
-    /// Only tokens with at least this part of the probability of the most probable one.
-    pub min_p: Option<f32>,
-    /// Only the most typical tokens that together have this probability.
-    pub typical_p: Option<f32>,
-    /// Tokens before the next one that are looked at for repetitions; 0 = none, negative = the whole context.
-    pub repeat_last_n: Option<i64>,
-    /// Divides the logits of tokens that were there; 1 = nothing.
-    pub repeat_penalty: Option<f32>,
-    /// Taken from the logits of tokens that were there.
-    pub presence_penalty: Option<f32>,
-    /// Taken from the logits of tokens as often as they were there.
-    pub frequency_penalty: Option<f32>,
-    /// Texts that end the answer.
-    #[schema(value_type = Option<Stop>)]
-    pub stop: Option<Vec<String>>,
-    /// Layers computed on GPUs, from the end; negative = as many as fit.
-    pub num_gpu: Option<i64>,
-    /// Layers, from the first on, whose experts stay with the CPU.
-    pub num_cpu_moe: Option<i64>,
-    /// The GPU that is tried first.
-    pub main_gpu: Option<i64>,
+/// Defines the options: their type, and the table of their names and places.
+macro_rules! options {
+    ($(
+        effective { $($(#[$about:meta])* $name:ident: $place:ident($kind:ty),)+ }
+        ignored { $($old:ident: $old_place:ident,)+ }
+    )+) => {
+        /// How tokens are chosen and memory is used; unknown options are ignored. What nobody gave is `None`.
+        #[derive(Clone, Debug, Default, PartialEq, ToSchema)]
+        pub struct Options {
+            $($($(#[$about])* pub $name: Option<$kind>,)+)+
+        }
+
+        const TABLE: &[(&str, Place)] = &[$(
+            $((stringify!($name), Place::$place(|options| &mut options.$name)),)+
+            $((stringify!($old), Place::$old_place),)+
+        )+];
+    };
 }
 
-/// Texts that end the answer, as requests have them.
-#[derive(Clone, Debug, ToSchema)]
-#[serde(untagged)]
-pub enum Stop {
-    /// One.
-    One(String),
-    /// Any of them.
-    Several(Vec<String>),
+options! {
+    effective {
+        /// Context in tokens.
+        num_ctx: Integer(i64),
+        /// Tokens kept at the start when the context is full.
+        num_keep: Integer(i64),
+        /// Most tokens to generate; negative = until the model ends.
+        num_predict: Integer(i64),
+        /// The same seed gives the same text; negative = random.
+        seed: Integer(i64),
+        /// 0 = always the most probable token.
+        temperature: Float(f32),
+        /// Only tokens whose logit is at most so many standard deviations of all logits below that of the
+        /// most probable one; 0 or less = all.
+        top_n_sigma: Float(f32),
+        /// Only so many of the most probable tokens; 0 = all.
+        top_k: Integer(i64),
+        /// Only the most probable tokens that together have this probability.
+        top_p: Float(f32),
+        /// Only tokens with at least this part of the probability of the most probable one.
+        min_p: Float(f32),
+        /// Only the most typical tokens that together have this probability.
+        typical_p: Float(f32),
+        /// Tokens before the next one that are looked at for repetitions; 0 = none, negative = the whole context.
+        repeat_last_n: Integer(i64),
+        /// Divides the logits of tokens that were there; 1 = nothing.
+        repeat_penalty: Float(f32),
+        /// Taken from the logits of tokens that were there.
+        presence_penalty: Float(f32),
+        /// Taken from the logits of tokens as often as they were there.
+        frequency_penalty: Float(f32),
+        /// Texts that end the answer.
+        #[schema(value_type = Option<Stop>)] stop: Texts(Vec<String>),
+    }
+    ignored { num_batch: IgnoredInteger, }
+    effective {
+        /// Layers computed on GPUs, from the end; negative = as many as fit.
+        num_gpu: Integer(i64),
+        /// Layers, from the first on, whose experts stay with the CPU.
+        num_cpu_moe: Integer(i64),
+        /// The GPU that is tried first.
+        main_gpu: Integer(i64),
+    }
+    ignored { num_thread: IgnoredInteger, draft_num_predict: IgnoredInteger, use_mmap: IgnoredBool, }
+}
+
+crate::one_of! {
+    /// A text or several.
+    #[derive(Clone, Debug)]
+    pub enum Stop {
+        /// One.
+        One(String),
+        /// Any of them.
+        Several(Vec<String>),
+    } else |name, _| format!("{name} must be a string or a list of strings")
 }
 
 /// An option of the wrong type.
@@ -265,55 +288,6 @@ const LEGACY: &[&str] = &[
     "embedding_only",
     "rope_frequency_base",
     "rope_frequency_scale",
-];
-
-const TABLE: &[(&str, Place)] = &[
-    ("num_ctx", Place::Integer(|options| &mut options.num_ctx)),
-    ("num_keep", Place::Integer(|options| &mut options.num_keep)),
-    (
-        "num_predict",
-        Place::Integer(|options| &mut options.num_predict),
-    ),
-    ("seed", Place::Integer(|options| &mut options.seed)),
-    (
-        "temperature",
-        Place::Float(|options| &mut options.temperature),
-    ),
-    (
-        "top_n_sigma",
-        Place::Float(|options| &mut options.top_n_sigma),
-    ),
-    ("top_k", Place::Integer(|options| &mut options.top_k)),
-    ("top_p", Place::Float(|options| &mut options.top_p)),
-    ("min_p", Place::Float(|options| &mut options.min_p)),
-    ("typical_p", Place::Float(|options| &mut options.typical_p)),
-    (
-        "repeat_last_n",
-        Place::Integer(|options| &mut options.repeat_last_n),
-    ),
-    (
-        "repeat_penalty",
-        Place::Float(|options| &mut options.repeat_penalty),
-    ),
-    (
-        "presence_penalty",
-        Place::Float(|options| &mut options.presence_penalty),
-    ),
-    (
-        "frequency_penalty",
-        Place::Float(|options| &mut options.frequency_penalty),
-    ),
-    ("stop", Place::Texts(|options| &mut options.stop)),
-    ("num_batch", Place::IgnoredInteger),
-    ("num_gpu", Place::Integer(|options| &mut options.num_gpu)),
-    (
-        "num_cpu_moe",
-        Place::Integer(|options| &mut options.num_cpu_moe),
-    ),
-    ("main_gpu", Place::Integer(|options| &mut options.main_gpu)),
-    ("num_thread", Place::IgnoredInteger),
-    ("draft_num_predict", Place::IgnoredInteger),
-    ("use_mmap", Place::IgnoredBool),
 ];
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{ops::Deref, sync::LazyLock};
 use axum::body::{Body, Bytes};
 use http::StatusCode;
 use http_front::{BodyError, Budget, FREE_BYTES, MAX_DENSITY, Share, read_body};
-use llmsrv_api::lenient::Fields;
+use llmsrv_api::members::{self, Member};
 use tokio::sync::Semaphore;
 
 use crate::{error::ApiError, memory, tasks::computing};
@@ -52,32 +52,23 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Makes something of the members of a body, on a thread that may compute where it is large. The
-    /// share is that of the result: it is kept as long as that is.
+    /// Makes something of the request that a body is, on a thread that may compute where it is large.
+    /// The share is that of the result: it is kept as long as that is.
     ///
     /// # Errors
-    /// If it is no JSON object, has too many values, or `make` refuses it.
-    pub(crate) async fn parse<T: Send + 'static>(
+    /// If it is no such request, has too many values, or `make` refuses it.
+    pub(crate) async fn parse<R: Member, T: Send + 'static>(
         self,
-        make: impl FnOnce(Fields) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<(T, Share), ApiError> {
-        self.parse_with_ids(&[], make).await
-    }
-
-    /// As [`Held::parse`], with [members that are lists of token ids](Fields::parse_with_ids).
-    pub(crate) async fn parse_with_ids<T: Send + 'static>(
-        self,
-        ids: &'static [&'static str],
-        make: impl FnOnce(Fields) -> Result<T, ApiError> + Send + 'static,
+        make: impl FnOnce(R) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Share), ApiError> {
         let is_small = self.bytes.len() <= FREE_BYTES;
         let parse = move || -> Result<(T, Share), ApiError> {
             let Held { bytes, mut share } = self;
             let n_bytes = bytes.len();
-            let fields = Fields::parse_with_ids(&bytes, ids)?;
+            let (request, weight) = members::parse(&bytes)?;
             drop(bytes);
-            share.cover(&BUDGET, n_bytes + fields.weight())?;
-            Ok((make(fields)?, share))
+            share.cover(&BUDGET, n_bytes + weight)?;
+            Ok((make(request)?, share))
         };
         if is_small {
             return parse();
@@ -119,8 +110,15 @@ mod tests {
     use axum::extract::Request;
     use futures_util::{StreamExt as _, stream};
     use http_front::{MinRateBody, bound_decompressed, count_compressed};
+    use llmsrv_api::{members::IdsOr, request};
 
     use super::*;
+
+    request! {
+        struct Tokens {
+            #[schema(value_type = Vec<u32>)] tokens: Option<IdsOr>,
+        }
+    }
 
     /// The shares belong to all.
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -182,8 +180,8 @@ mod tests {
             "1234567,".repeat(part * 3 / 10 / 8)
         );
         let body = read(Body::from(ids), part).await.unwrap();
-        let (fields, share) = body.parse_with_ids(&["tokens"], Ok).await.unwrap();
-        drop(fields);
+        let (request, share) = body.parse(Ok::<Tokens, _>).await.unwrap();
+        drop(request);
         assert_eq!(status(large(part / 2).await), Some(503));
         drop(share);
         held.push(large(part / 2).await.unwrap());

@@ -9,7 +9,9 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use llmsrv_api::{lenient::BodyError, options::OptionError};
 use llmsrv_engine::PlacedBytes;
+use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
 use crate::memory::MemoryEstimate;
 
@@ -219,8 +221,17 @@ impl ApiError {
 
     /// The line that ends a stream that has begun.
     pub(crate) fn line(&self) -> serde_json::Value {
-        json!({ "error": self.text })
+        json!(Error {
+            error: self.text.clone(),
+        })
     }
+}
+
+/// A refusal.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Error {
+    /// Why.
+    error: String,
 }
 
 /// A size as people read it.

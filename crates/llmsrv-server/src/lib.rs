@@ -23,7 +23,6 @@ mod manager;
 mod memory;
 mod metrics;
 mod model_info;
-mod openapi;
 mod progress;
 mod prompt;
 mod rate;

@@ -15,7 +15,7 @@ mod manifest;
 mod request;
 mod weights;
 
-pub(crate) use request::CreateRequest;
+pub(crate) use request::{CreateRequest, Order};
 
 use llmsrv_store::{Error as StoreError, LayerKind, ModelConfig, ModelName, Store};
 use serde_json::json;
@@ -24,7 +24,7 @@ use crate::{error::ApiError, progress::Progress};
 use manifest::ManifestBuilder;
 use weights::Weights;
 
-impl CreateRequest {
+impl Order {
     /// The model that this one is made from, if the store does not have it.
     pub(crate) fn missing_base(&self, store: &Store) -> Result<Option<&ModelName>, ApiError> {
         let Some(name) = &self.from else {

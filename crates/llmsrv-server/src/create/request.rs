@@ -2,8 +2,11 @@
 
 use llmsrv_api::{
     lenient::{BodyError, Fields},
+    members::Member,
     modelfile::Modelfile,
-    options::Options,
+    native::Message,
+    options::{Options, Stop},
+    request,
 };
 use llmsrv_chat::Template;
 use llmsrv_convert::Target;
@@ -11,13 +14,43 @@ use llmsrv_store::{Digest, ModelName};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    dialect::native::model_name,
+    dialect::native::Named,
     error::{ApiError, refuse},
 };
 
-/// A request of `/api/create`.
+request! {
+    pub(crate) struct CreateRequest with named: Named {
+        // Before the others, which it may give.
+        #[schema(ignore)] modelfile: Underlay,
+        /// Name of the model it is made from.
+        from: Option<String>,
+        /// Digests of files that were sent before, by their names.
+        #[schema(value_type = Option<Object>)] files: Option<Map<String, Value>>,
+        /// Digests of a LoRA adapter's files, by their names.
+        #[schema(value_type = Option<Object>)] adapters: Map<String, Value>,
+        template: Option<String>,
+        system: Option<String>,
+        /// Its licenses.
+        license: Option<Stop>,
+        /// Options for every request.
+        #[schema(value_type = Option<Object>)] parameters: Map<String, Value>,
+        /// Messages that go before those of a request.
+        #[schema(value_type = Option<Vec<Message>>)] messages: Vec<Value>,
+        /// Type of the new weights, such as `Q4_K_M`.
+        quantize: Option<String>,
+        #[schema(ignore)] quantization: Option<String>,
+        /// Digest of an importance matrix that was sent before, to quantize with.
+        imatrix: Option<String>,
+        requires: Option<String>,
+        renderer: Option<String>,
+        parser: Option<String>,
+        stream: Option<bool>,
+    }
+}
+
+/// What a request of `/api/create` comes to.
 #[derive(Debug)]
-pub(crate) struct CreateRequest {
+pub(crate) struct Order {
     pub(super) name: ModelName,
     pub(super) from: Option<ModelName>,
     pub(super) files: Vec<(String, Digest)>,
@@ -35,63 +68,53 @@ pub(crate) struct CreateRequest {
     pub(super) parser: Option<String>,
 }
 
-impl CreateRequest {
-    /// Parses a request and tells whether progress is wanted.
-    pub(crate) fn parse(mut fields: Fields) -> Result<(CreateRequest, bool), ApiError> {
-        let name = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
-        let name = parse_name(&name)?;
-        let stream = fields.bool("stream")?.unwrap_or(true);
-        if let Some(text) = filled(&mut fields, "modelfile")? {
-            add_modelfile(&mut fields, &text)?;
-        }
-        let from = filled(&mut fields, "from")?;
+impl Order {
+    /// Checks a request. Tells also whether progress is wanted.
+    pub(crate) fn of(request: CreateRequest) -> Result<(Order, bool), ApiError> {
+        let name = parse_name(&request.named.required()?)?;
+        let from = filled(request.from);
         let from = from.map(|from| parse_name(&from)).transpose()?;
-        let given = fields.object("files")?;
-        if from.is_none() && given.is_none() {
-            let text = "neither 'from' or 'files' was specified";
-            return Err(ApiError::bad_request(text));
+        if from.is_none() && request.files.is_none() {
+            refuse!("neither 'from' or 'files' was specified");
         }
-        let files = blobs(given.unwrap_or_default())?;
+        let files = blobs(request.files.unwrap_or_default())?;
         if from.is_none() && files.is_empty() {
             refuse!("no files provided to convert");
         }
-        let adapters = blobs(fields.object("adapters")?.unwrap_or_default())?;
-        let old_name = filled(&mut fields, "quantization")?;
-        let quantize = filled(&mut fields, "quantize")?.or(old_name);
-        let template = filled(&mut fields, "template")?;
+        let quantize = filled(request.quantize).or(filled(request.quantization));
+        let template = filled(request.template);
         if let Some(template) = &template {
             Template::go(template)?;
         }
-        let parameters = fields.object("parameters")?.unwrap_or_default();
-        let ignored = Options::default().merge(&parameters)?;
+        let ignored = Options::default().merge(&request.parameters)?;
         if !ignored.is_empty() {
             tracing::warn!(options = ?ignored, "options without effect");
         }
-        let order = CreateRequest {
+        let order = Order {
             name,
             from,
             files,
-            adapters,
+            adapters: blobs(request.adapters)?,
             quantize: quantize.map(|text| text.parse::<Target>()).transpose()?,
-            imatrix: filled(&mut fields, "imatrix")?
+            imatrix: filled(request.imatrix)
                 .map(|digest| digest.parse())
                 .transpose()?,
             template,
-            system: filled(&mut fields, "system")?,
-            license: licenses(fields.take("license"))?,
-            parameters,
-            messages: messages(&mut fields)?,
-            requires: filled(&mut fields, "requires")?,
-            renderer: filled(&mut fields, "renderer")?,
-            parser: filled(&mut fields, "parser")?,
+            system: filled(request.system),
+            license: licenses(request.license),
+            parameters: request.parameters,
+            messages: messages(request.messages)?,
+            requires: filled(request.requires),
+            renderer: filled(request.renderer),
+            parser: filled(request.parser),
         };
-        Ok((order, stream))
+        Ok((order, request.stream.unwrap_or(true)))
     }
 }
 
-/// Takes a text that is not empty.
-fn filled(fields: &mut Fields, name: &str) -> Result<Option<String>, BodyError> {
-    Ok(fields.text(name)?.filter(|text| !text.is_empty()))
+/// Returns a text that is not empty.
+fn filled(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
 }
 
 fn parse_name(text: &str) -> Result<ModelName, ApiError> {
@@ -117,26 +140,18 @@ fn is_relative(path: &str) -> bool {
     parts.all(|part| !matches!(part, "" | "." | "..")) && !path.contains(['\0', ':'])
 }
 
-fn licenses(value: Option<Value>) -> Result<Vec<String>, ApiError> {
-    let text = |value| match value {
-        Value::String(text) => Ok(text),
-        _ => Err(ApiError::from(BodyError::Type {
-            member: "license".into(),
-            expected: "a string or a list of strings",
-        })),
-    };
-    let mut texts = match value {
+fn licenses(given: Option<Stop>) -> Vec<String> {
+    let mut texts = match given {
         None => Vec::new(),
-        Some(Value::Array(values)) => values.into_iter().map(text).collect::<Result<_, _>>()?,
-        Some(value) => vec![text(value)?],
+        Some(Stop::One(text)) => vec![text],
+        Some(Stop::Several(texts)) => texts,
     };
     texts.retain(|text| !text.is_empty());
-    Ok(texts)
+    texts
 }
 
 /// Checks messages; they are stored as they were sent, roles in lower case.
-fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
-    let mut messages = fields.list("messages")?.unwrap_or_default();
+fn messages(mut messages: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     for message in &mut messages {
         let role = message["role"].as_str().unwrap_or_default().to_lowercase();
         if !ROLES.contains(&role.as_str())
@@ -151,11 +166,25 @@ fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
     Ok(messages)
 }
 
-/// Puts what a Modelfile says under what the request itself says. Clients of older servers send
+/// A Modelfile: puts what it says under what the request itself says. Clients of older servers send
 /// the text, the files in it replaced by `@` and their digests.
-fn add_modelfile(fields: &mut Fields, text: &str) -> Result<(), ApiError> {
-    let modelfile = Modelfile::parse(text.as_bytes())
-        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+struct Underlay;
+
+impl Member for Underlay {
+    fn take(fields: &mut Fields, name: &str) -> Result<Underlay, BodyError> {
+        let text: String = fields.get(name)?;
+        if !text.is_empty() {
+            let modelfile = Modelfile::parse(text.as_bytes());
+            put_under(
+                fields,
+                &modelfile.map_err(|error| BodyError::Meaning(error.to_string()))?,
+            );
+        }
+        Ok(Underlay)
+    }
+}
+
+fn put_under(fields: &mut Fields, modelfile: &Modelfile) {
     for (name, value) in modelfile.request() {
         fields.put_default(&name, value);
     }
@@ -178,7 +207,6 @@ fn add_modelfile(fields: &mut Fields, text: &str) -> Result<(), ApiError> {
             fields.put_default(name, blobs.into());
         }
     }
-    Ok(())
 }
 
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];

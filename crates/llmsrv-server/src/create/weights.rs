@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use super::{
     files::{self, Found, Gguf, Purpose},
     manifest::ManifestBuilder,
-    request::CreateRequest,
+    request::Order,
 };
 use crate::{
     error::{ApiError, refuse},
@@ -42,7 +42,7 @@ impl Weights {
     /// Finds out what the files of an order are, and refuses what cannot become a model.
     pub(super) fn gather(
         store: &Store,
-        order: &CreateRequest,
+        order: &Order,
         base: Option<&StoredModel>,
     ) -> Result<Weights, ApiError> {
         let files = files::find(store, &order.files)?;

@@ -1,48 +1,162 @@
 //! The Anthropic dialect: `/v1/messages` (<https://docs.anthropic.com/en/api/messages>).
 
 use llmsrv_api::{
+    keep_alive::KeepAlive,
     lenient::Fields,
+    members::FromValue as _,
     native::{Message, Tool, ToolCall, ToolCallFunction},
+    one_of, request, tagged,
 };
 use llmsrv_chat::{Piece, Think};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::{
-    Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts, to_value,
+    Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native,
+    parts::{self, Beside, Effort},
+    to_value,
 };
 use crate::{
     error::{ApiError, refuse},
+    format::grammar_of,
     job::{Input, Job, ToolChoice},
 };
 
-/// Parses a request for an answer.
-pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesEncoder), ApiError> {
-    let max_tokens = fields.integer("max_tokens")?;
-    let mut job = conversation(&mut fields)?;
-    let max_tokens = max_tokens.filter(|most| *most > 0);
-    let max_tokens = max_tokens
-        .ok_or_else(|| ApiError::bad_request("max_tokens is required and must be positive"))?;
-    let mut options = parts::extra_options(&mut fields)?;
-    let mut put = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            options.insert(name.to_owned(), value);
+request! {
+    /// What a client of this dialect says of a conversation.
+    pub(crate) struct MessagesRequest with prompt: CountRequest, options: AnthropicOptions {
+        /// Most tokens to generate.
+        #[schema(value_type = i64, minimum = 1)] max_tokens: Option<i64>,
+        stop_sequences: Option<Vec<String>>,
+        /// As events; off by default.
+        stream: Option<bool>,
+        keep_alive: Option<KeepAlive>,
+        /// Drop old messages when the prompt is too long; it is refused otherwise.
+        truncate: Option<bool>,
+    }
+
+    pub(crate) struct CountRequest {
+        /// Name of the model, such as `qwen3:8b`.
+        model: String,
+        #[schema(min_items = 1)] messages: Vec<AnthropicInput>,
+        /// The system text, or blocks of it.
+        system: Option<AnthropicSystem>,
+        #[schema(value_type = Option<Vec<AnthropicTool>>)] tools: Vec<Fields>,
+        tool_choice: Option<AnthropicToolChoice>,
+        thinking: Option<AnthropicThinking>,
+        output_config: Option<OutputConfig>,
+        #[schema(ignore)] output_format: Option<OutputFormat>,
+    }
+
+    object AnthropicInput {
+        /// `user` or `assistant`.
+        role: String,
+        #[schema(value_type = AnthropicContent)] content: Option<AnthropicContent>,
+    }
+
+    struct AnthropicTool {
+        #[schema(min_length = 1)] name: String,
+        description: Option<String>,
+        /// Arguments satisfy the schema whatever the model would like to say.
+        strict: Option<bool>,
+        /// JSON Schema of the arguments.
+        #[schema(value_type = Option<Object>)] input_schema: Option<Value>,
+    }
+
+    object AnthropicToolChoice {
+        /// `auto`, `any`, `tool` or `none`.
+        #[schema(value_type = String)] r#type: Option<String>,
+        name: Option<String>,
+        /// At most one call is in the answer.
+        disable_parallel_tool_use: Option<bool>,
+    }
+
+    object AnthropicThinking {
+        /// `enabled`, `adaptive` or `disabled`.
+        r#type: String,
+    }
+
+    /// What the answer must be like.
+    object OutputConfig {
+        format: Option<OutputFormat>,
+        effort: Option<Effort>,
+    }
+
+    object OutputFormat {
+        /// `json_schema`.
+        r#type: String,
+        /// JSON Schema of the answer.
+        #[schema(value_type = Object)] schema: Option<Value>,
+    }
+
+    object ImageSource {
+        /// `base64`.
+        r#type: String,
+        #[schema(value_type = String)] data: Option<String>,
+    }
+}
+
+one_of! {
+    enum AnthropicContent {
+        Text(String),
+        Blocks(Vec<AnthropicBlock>),
+    } else |_, value| if value.is_array() {
+        "messages: a block must be an object".into()
+    } else {
+        "messages: content must be a string or a list of blocks".into()
+    }
+}
+
+tagged! {
+    enum AnthropicBlock {
+        "text" => Text { text: String, }
+        "image" => Image { source: ImageSource, }
+        "thinking" => Thinking { thinking: String, }
+        "tool_use" => ToolUse {
+            id: String,
+            name: String,
+            #[schema(value_type = Option<Object>)] input: Map<String, Value>,
         }
+        "tool_result" => ToolResult {
+            tool_use_id: String,
+            /// A text, or blocks of texts and images.
+            content: Option<Value>,
+        }
+    }
+}
+
+one_of! {
+    enum AnthropicSystem {
+        Text(String),
+        #[schema(value_type = Vec<Object>)] Blocks(Vec<Value>),
+    } else |_, _| "system must be a string or a list of blocks".into()
+}
+
+type AnthropicOptions = Beside<Anthropic>;
+struct Anthropic;
+
+impl parts::Dialect for Anthropic {
+    const OWN: &'static [(&'static str, Option<f64>)] = &[("temperature", None), ("top_p", None)];
+}
+
+/// Makes a job of a request for an answer, and what writes the answer.
+pub(crate) fn messages(request: MessagesRequest) -> Result<(Job, MessagesEncoder), ApiError> {
+    let mut job = count(request.prompt)?;
+    let max_tokens = request.max_tokens.filter(|most| *most > 0);
+    let Some(max_tokens) = max_tokens else {
+        refuse!("max_tokens is required and must be positive");
     };
-    put("num_predict", Some(json!(max_tokens)));
-    for name in ["temperature", "top_p"] {
-        put(name, fields.take(name));
-    }
-    let stops = fields.texts("stop_sequences")?;
+    job.read_options(&request.options.options)?;
+    job.options.num_predict = Some(max_tokens);
+    let stops = request.stop_sequences.unwrap_or_default();
     if !stops.is_empty() {
-        put("stop", Some(json!(stops)));
+        job.options.stop = Some(stops.clone());
     }
-    job.read_options(&options)?;
-    job.keep_alive = native::keep_alive(&mut fields)?;
+    job.keep_alive = request.keep_alive;
     // These dialects have no word for what was dropped: it happens only where it was asked for.
-    job.truncate = fields.bool("truncate")?.unwrap_or(false);
-    job.stream = fields.bool("stream")?.unwrap_or(false);
+    job.truncate = request.truncate.unwrap_or(false);
+    job.stream = request.stream.unwrap_or(false);
     let writer = MessagesEncoder {
         id: format!("msg_{}", id24()),
         model: job.model.clone(),
@@ -54,28 +168,16 @@ pub(crate) fn parse_messages(mut fields: Fields) -> Result<(Job, MessagesEncoder
     Ok((job, writer))
 }
 
-/// Parses what makes the prompt; alone it is a request to count its tokens.
-pub(crate) fn parse_count(mut fields: Fields) -> Result<Job, ApiError> {
-    conversation(&mut fields)
-}
-
-fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
-    let model = fields.text("model")?.filter(|model| !model.is_empty());
-    let model = model.ok_or_else(ApiError::model_required)?;
-    let sent = fields.objects("messages")?;
-    if sent.is_empty() {
+/// Makes a job of what makes the prompt; alone it is a request to count its tokens.
+pub(crate) fn count(request: CountRequest) -> Result<Job, ApiError> {
+    if request.model.is_empty() {
+        return Err(ApiError::model_required());
+    }
+    if request.messages.is_empty() {
         refuse!("messages is required");
     }
     let mut messages = Vec::new();
-    let mut system = fields.take("system");
-    if let Some(Value::Array(blocks)) = &mut system {
-        let is_accounting = |block: &Value| {
-            let text = block["text"].as_str();
-            text.is_some_and(|text| text.starts_with(ACCOUNTING))
-        };
-        blocks.retain(|block| !is_accounting(block));
-    }
-    let system = text_of(system, "system")?;
+    let system = request.system.map_or_else(String::new, system);
     if !system.is_empty() {
         messages.push(Message {
             role: "system".into(),
@@ -83,30 +185,27 @@ fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
             ..Message::default()
         });
     }
-    for message in sent {
+    for message in request.messages {
         add_message(message, &mut messages)?;
     }
     parts::link_calls(&mut messages);
     let mut tools = Vec::new();
-    for tool in fields.objects("tools")? {
+    for tool in request.tools {
         tools.extend(self::tool(tool)?);
     }
-    let (choice, parallel_calls) = tool_choice(fields, &tools)?;
-    let mut output = Fields::from(fields.object("output_config")?.unwrap_or_default());
-    let format = match output.object("format")? {
-        Some(format) => Some(format),
-        None => fields.object("output_format")?,
+    let (choice, parallel_calls) = tool_choice(request.tool_choice, &tools)?;
+    let (format, effort) = match request.output_config {
+        Some(output) => (output.format, output.effort),
+        None => (None, None),
     };
-
-    let mut job = Job::new(model, Input::Chat { messages, tools });
+    let mut job = Job::new(request.model, Input::Chat { messages, tools });
     job.tool_choice = choice;
     job.parallel_calls = parallel_calls;
     job.think_if_able = true;
-    job.think = think(fields, &mut output)?;
-    if let Some(format) = format {
-        let mut format = Fields::from(format);
-        match (format.text("type")?.as_deref(), format.take("schema")) {
-            (Some("json_schema"), Some(schema)) => job.grammar = native::grammar(schema)?,
+    job.think = think(request.thinking, effort.map(|effort| effort.0))?;
+    if let Some(format) = format.or(request.output_format) {
+        match (format.r#type.as_str(), format.schema) {
+            ("json_schema", Some(schema)) => job.grammar = grammar_of(&schema)?,
             _ => {
                 return Err(ApiError::bad_request(
                     "output_config.format must be {\"type\": \"json_schema\", \"schema\": {...}}",
@@ -118,59 +217,48 @@ fn conversation(fields: &mut Fields) -> Result<Job, ApiError> {
 }
 
 /// Adds a message; results of tools in it become messages of their own, before its text.
-fn add_message(mut fields: Fields, messages: &mut Vec<Message>) -> Result<(), ApiError> {
-    let role = fields.text("role")?.unwrap_or_default().to_lowercase();
+fn add_message(sent: AnthropicInput, messages: &mut Vec<Message>) -> Result<(), ApiError> {
     let mut message = Message {
-        role,
+        role: sent.role.to_lowercase(),
         ..Message::default()
     };
-    let blocks = match fields.take("content") {
-        Some(Value::String(text)) => {
+    let blocks = match sent.content {
+        Some(AnthropicContent::Text(text)) => {
             message.content = text;
             messages.push(message);
             return Ok(());
         }
-        Some(Value::Array(blocks)) => blocks,
+        Some(AnthropicContent::Blocks(blocks)) => blocks,
         None => refuse!("messages: content is required"),
-        Some(_) => refuse!("messages: content must be a string or a list of blocks"),
     };
     let mut has_results = false;
     for block in blocks {
-        let Value::Object(block) = block else {
-            refuse!("messages: a block must be an object");
-        };
-        let mut block = Fields::from(block);
-        match block.text("type")?.as_deref() {
-            Some("text") => {
-                let text = block.text("text")?.unwrap_or_default();
-                append(&mut message.content, &text);
-            }
-            Some("image") => message.images.push(image(&mut block)?),
-            Some("thinking") => {
-                let text = block.text("thinking")?.unwrap_or_default();
-                append(&mut message.thinking, &text);
-            }
-            Some("tool_use") => {
-                let present = |text: Option<String>| text.filter(|text| !text.is_empty());
-                let (id, name) = (present(block.text("id")?), present(block.text("name")?));
-                let (Some(id), Some(name)) = (id, name) else {
+        match block {
+            AnthropicBlock::Text { text } => append(&mut message.content, &text),
+            AnthropicBlock::Image { source } => message.images.push(image(source)?),
+            AnthropicBlock::Thinking { thinking } => append(&mut message.thinking, &thinking),
+            AnthropicBlock::ToolUse { id, name, input } => {
+                if id.is_empty() || name.is_empty() {
                     refuse!("tool_use needs id and name");
-                };
+                }
                 message.tool_calls.push(ToolCall {
                     id,
                     function: ToolCallFunction {
                         index: 0,
                         name,
-                        arguments: block.object("input")?.unwrap_or_default(),
+                        arguments: input,
                     },
                 });
             }
-            Some("tool_result") => {
+            AnthropicBlock::ToolResult {
+                tool_use_id,
+                content,
+            } => {
                 has_results = true;
-                messages.push(tool_result(&mut block)?);
+                messages.push(tool_result(tool_use_id, content)?);
             }
             // Kinds that came later than this program.
-            _ => {}
+            AnthropicBlock::Other(_) => {}
         }
     }
     let is_empty = message.content.is_empty()
@@ -183,27 +271,20 @@ fn add_message(mut fields: Fields, messages: &mut Vec<Message>) -> Result<(), Ap
     Ok(())
 }
 
-fn tool_result(block: &mut Fields) -> Result<Message, ApiError> {
+fn tool_result(tool_call_id: String, content: Option<Value>) -> Result<Message, ApiError> {
     let mut result = Message {
         role: "tool".into(),
-        tool_call_id: block.text("tool_use_id")?.unwrap_or_default(),
+        tool_call_id,
         ..Message::default()
     };
-    match block.take("content") {
+    match content {
         None => {}
         Some(Value::String(text)) => result.content = text,
         Some(Value::Array(blocks)) => {
-            for block in blocks {
-                let Value::Object(block) = block else {
-                    continue;
-                };
-                let mut block = Fields::from(block);
-                match block.text("type")?.as_deref() {
-                    Some("text") => {
-                        let text = block.text("text")?.unwrap_or_default();
-                        append(&mut result.content, &text);
-                    }
-                    Some("image") => result.images.push(image(&mut block)?),
+            for block in blocks.into_iter().filter(Value::is_object) {
+                match AnthropicBlock::from_value(block, "content")? {
+                    AnthropicBlock::Text { text } => append(&mut result.content, &text),
+                    AnthropicBlock::Image { source } => result.images.push(image(source)?),
                     _ => {}
                 }
             }
@@ -213,10 +294,9 @@ fn tool_result(block: &mut Fields) -> Result<Message, ApiError> {
     Ok(result)
 }
 
-fn image(block: &mut Fields) -> Result<String, ApiError> {
-    let mut source = Fields::from(block.object("source")?.unwrap_or_default());
-    match (source.text("type")?.as_deref(), source.text("data")?) {
-        (Some("base64"), Some(data)) => {
+fn image(source: ImageSource) -> Result<String, ApiError> {
+    match (source.r#type.as_str(), source.data) {
+        ("base64", Some(data)) => {
             native::check_image(&data)?;
             Ok(data)
         }
@@ -226,22 +306,18 @@ fn image(block: &mut Fields) -> Result<String, ApiError> {
     }
 }
 
-/// Reads a text, or the texts of a list of blocks.
-fn text_of(value: Option<Value>, name: &str) -> Result<String, ApiError> {
-    match value {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text),
-        Some(Value::Array(blocks)) => {
-            let mut all = String::new();
-            for block in &blocks {
-                append(&mut all, block["text"].as_str().unwrap_or_default());
-            }
-            Ok(all)
-        }
-        Some(_) => Err(ApiError::bad_request(format!(
-            "{name} must be a string or a list of blocks"
-        ))),
+/// Returns the system text.
+fn system(system: AnthropicSystem) -> String {
+    let blocks = match system {
+        AnthropicSystem::Text(text) => return text,
+        AnthropicSystem::Blocks(blocks) => blocks,
+    };
+    let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+    let mut all = String::new();
+    for text in texts.filter(|text| !text.starts_with(ACCOUNTING)) {
+        append(&mut all, text);
     }
+    all
 }
 
 /// How a block of Claude Code begins that is meant for Anthropic's accounts. It differs from prompt to prompt, so
@@ -257,48 +333,55 @@ fn append(all: &mut String, text: &str) {
 
 /// Reads a tool; those that run at the service itself do not exist here and are left out.
 fn tool(mut fields: Fields) -> Result<Option<Tool>, ApiError> {
-    let kind = fields.text("type")?.unwrap_or_else(|| "custom".into());
-    if kind != "custom" {
+    let kind: Option<String> = fields.get("type")?;
+    if let Some(kind) = kind.filter(|kind| kind != "custom") {
         tracing::warn!(kind, "a tool of the service is not available here");
         return Ok(None);
     }
-    let name = fields.text("name")?.filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| ApiError::bad_request("tools: name is required"))?;
-    let description = fields.text("description")?;
-    let strict = fields.bool("strict")?;
-    let schema = fields.take("input_schema");
-    Ok(Some(parts::tool(name, description, schema, strict)))
+    let tool: AnthropicTool = fields.get("")?;
+    if tool.name.is_empty() {
+        refuse!("tools: name is required");
+    }
+    let (description, schema) = (tool.description, tool.input_schema);
+    Ok(Some(parts::tool(
+        tool.name,
+        description,
+        schema,
+        tool.strict,
+    )))
 }
 
 /// Reads which tools may be called, and whether more than one call may be in an answer.
-fn tool_choice(fields: &mut Fields, tools: &[Tool]) -> Result<(ToolChoice, bool), ApiError> {
-    let Some(choice) = fields.object("tool_choice")? else {
+fn tool_choice(
+    choice: Option<AnthropicToolChoice>,
+    tools: &[Tool],
+) -> Result<(ToolChoice, bool), ApiError> {
+    let Some(asked) = choice else {
         return Ok((ToolChoice::Auto, true));
     };
-    let mut choice = Fields::from(choice);
-    let one_call = choice.bool("disable_parallel_tool_use")?.unwrap_or(false);
-    let choice = match choice.text("type")?.as_deref() {
+    let choice = match asked.r#type.as_deref() {
         None | Some("auto") => ToolChoice::Auto,
         Some("none") => ToolChoice::None,
         Some("any") => ToolChoice::Required,
-        Some("tool") => ToolChoice::Named(choice.text("name")?.unwrap_or_default()),
+        Some("tool") => ToolChoice::Named(asked.name.unwrap_or_default()),
         Some(other) => refuse!(
             "invalid tool_choice: {other:?} (must be \"auto\", \"any\", \"tool\" or \"none\")"
         ),
     };
+    let one_call = asked.disable_parallel_tool_use.unwrap_or(false);
     Ok((parts::check_choice(choice, tools)?, !one_call))
 }
 
-fn think(fields: &mut Fields, output: &mut Fields) -> Result<Option<Think>, ApiError> {
-    let effort = output.text("effort")?;
-    let effort = effort.map(|text| parts::effort(&text)).transpose()?;
-    let thinking = fields.object("thinking")?;
+fn think(
+    thinking: Option<AnthropicThinking>,
+    effort: Option<Think>,
+) -> Result<Option<Think>, ApiError> {
     let Some(thinking) = thinking else {
         return Ok(effort);
     };
-    match Fields::from(thinking).text("type")?.as_deref() {
-        Some("disabled") => Ok(Some(Think::Off)),
-        Some("enabled" | "adaptive") => Ok(Some(effort.unwrap_or(Think::On))),
+    match thinking.r#type.as_str() {
+        "disabled" => Ok(Some(Think::Off)),
+        "enabled" | "adaptive" => Ok(Some(effort.unwrap_or(Think::On))),
         _ => Err(ApiError::bad_request(
             "thinking.type must be \"enabled\", \"adaptive\" or \"disabled\"",
         )),

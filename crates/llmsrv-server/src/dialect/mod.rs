@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use http::StatusCode;
 use llmsrv_api::{
-    lenient::Fields,
+    members::{self, Member},
     native::{Metrics, ToolCall},
 };
 use llmsrv_chat::Piece;
@@ -278,17 +278,21 @@ pub(crate) fn to_value(answer: &impl Serialize) -> Value {
 /// Parses a body in every dialect, for those who look for bodies that do harm.
 #[doc(hidden)]
 pub fn parse_any(body: &[u8]) -> Vec<Result<Job, ApiError>> {
-    let fields = || Fields::parse_with_ids(body, &["context"]).map_err(ApiError::from);
-    let parsers: [fn(Fields) -> Result<Job, ApiError>; 7] = [
-        native::parse_generate,
-        native::parse_chat,
-        |fields| openai::parse_chat(fields).map(|(job, _)| job),
-        |fields| openai::parse_completion(fields).map(|(job, _)| job),
-        |fields| responses::parse_response(fields).map(|(job, _)| job),
-        |fields| anthropic::parse_messages(fields).map(|(job, _)| job),
-        anthropic::parse_count,
-    ];
-    parsers.map(|parse| fields().and_then(parse)).into()
+    fn parsed<R: Member>(
+        body: &[u8],
+        make: impl FnOnce(R) -> Result<Job, ApiError>,
+    ) -> Result<Job, ApiError> {
+        make(members::parse(body)?.0)
+    }
+    vec![
+        parsed(body, native::generate),
+        parsed(body, native::chat),
+        parsed(body, |request| Ok(openai::chat(request)?.0)),
+        parsed(body, |request| Ok(openai::completion(request)?.0)),
+        parsed(body, |request| Ok(responses::response(request)?.0)),
+        parsed(body, |request| Ok(anthropic::messages(request)?.0)),
+        parsed(body, anthropic::count),
+    ]
 }
 
 /// Returns 24 hexadecimal digits that no other answer has.

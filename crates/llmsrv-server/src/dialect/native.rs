@@ -2,36 +2,189 @@
 
 use llmsrv_api::{
     keep_alive::KeepAlive,
-    lenient::{Fields, Ids},
-    native::{
-        ChatResponse, GenerateResponse, LogProb, Message, Tool, ToolCall, ToolCallFunction,
-        ToolFunction,
-    },
+    lenient::Ids,
+    members::{FromValue as _, IdsOr},
+    native::{ChatResponse, GenerateResponse, LogProb, Message, Tool},
+    one_of,
     options::Options,
+    request, words,
 };
-use llmsrv_chat::Think;
 use llmsrv_engine::{GrammarSpec, TokenInfo};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Delta, End, Framing, Reason, ResponseEncoder, StreamBuffer, to_value};
 use crate::{
     clock,
     error::{ApiError, refuse},
     format::grammar_of,
-    job::{Generate, Input, Job, ToolChoice},
+    job::{Generate, Input, Job},
 };
 
-/// Parses a request of `/api/generate`.
-pub(crate) fn parse_generate(mut fields: Fields) -> Result<Job, ApiError> {
+request! {
+    /// The model that a request names, where new and old clients put its name.
+    pub(crate) struct Named {
+        /// Name of the model, such as `qwen3:8b`, `nomic-embed-text`, `hf.co/user/repository:Q4_K_M`
+        /// or `host/name:tag`.
+        model: String,
+        #[schema(ignore)] name: String,
+    }
+
+    pub(crate) struct GenerateRequest with text: TextPart {
+        /// The text to continue; empty loads the model.
+        prompt: Option<String>,
+        /// Text after the gap that the model fills.
+        suffix: Option<String>,
+        /// In place of the model's system text.
+        system: Option<String>,
+        /// In place of the model's template.
+        template: Option<String>,
+        /// Tokens of earlier turns, as an answer's `context` has them.
+        #[schema(value_type = Option<Vec<u32>>)] context: Option<IdsOr>,
+        /// Use the prompt as it is.
+        raw: Option<bool>,
+        /// Images, base64.
+        images: Option<Vec<String>>,
+    }
+
+    pub(crate) struct ChatRequest with text: TextPart {
+        /// The conversation so far; none loads the model.
+        messages: Option<Vec<Message>>,
+        /// Tools the model may call.
+        tools: Option<Vec<Tool>>,
+    }
+
+    /// What all requests for text have.
+    struct TextPart with named: Named {
+        /// Line by line; this is the default.
+        stream: Option<bool>,
+        format: Option<Format>,
+        #[schema(value_type = Option<Options>)] options: Map<String, Value>,
+        keep_alive: Option<KeepAlive>,
+        think: Option<Think>,
+        /// Drop old messages, or cut the prompt, when it is too long; this is the default.
+        truncate: Option<bool>,
+        /// Discard old tokens when the context is full; this is the default.
+        shift: Option<bool>,
+        /// A number to add for each of these tokens.
+        #[schema(value_type = Option<Object>)] logit_bias: Map<String, Value>,
+        /// Report the probabilities of the tokens.
+        logprobs: Option<bool>,
+        /// Alternatives reported for each token.
+        #[schema(minimum = 0, maximum = 20)] top_logprobs: Option<i64>,
+        /// Return the rendered prompt and run nothing.
+        _debug_render_only: Option<bool>,
+    }
+}
+
+one_of! {
+    /// What the answer must match: `"json"` or a JSON Schema; `""` = anything.
+    pub(crate) enum Format {
+        Name(FormatName),
+        #[schema(value_type = Object)] Schema(Map<String, Value>),
+    } else |_, value| ApiError::invalid_format(value).to_string()
+}
+
+words! {
+    pub(crate) struct FormatName(Option<GrammarSpec>) {
+        "json" => Some(GrammarSpec::Json),
+        "" => None,
+    } else |word| ApiError::invalid_format(&word.into()).to_string()
+}
+
+one_of! {
+    /// Whether the model thinks first, and how hard.
+    pub(crate) enum Think {
+        Switch(bool),
+        Level(Level),
+    } else |_, _| "think must be a boolean or one of \"high\", \"medium\", \"low\", \"max\"".into()
+}
+
+words! {
+    pub(crate) struct Level(llmsrv_chat::Think) {
+        "low" => llmsrv_chat::Think::Low,
+        "medium" => llmsrv_chat::Think::Medium,
+        "high" => llmsrv_chat::Think::High,
+        "max" => llmsrv_chat::Think::Max,
+        "true" => llmsrv_chat::Think::On,
+        "false" => llmsrv_chat::Think::Off,
+    } else |word| format!(
+        "invalid think value: {word:?} (must be \"high\", \"medium\", \"low\", \"max\", true, or false)"
+    )
+}
+
+impl Named {
+    /// Returns the name.
+    pub(crate) fn required(self) -> Result<String, ApiError> {
+        let mut names = [self.model, self.name].into_iter();
+        names
+            .find(|name| !name.is_empty())
+            .ok_or_else(ApiError::model_required)
+    }
+}
+
+impl Think {
+    pub(crate) fn job(self) -> llmsrv_chat::Think {
+        match self {
+            Think::Switch(true) => llmsrv_chat::Think::On,
+            Think::Switch(false) => llmsrv_chat::Think::Off,
+            Think::Level(Level(think)) => think,
+        }
+    }
+}
+
+impl Format {
+    fn grammar(self) -> Result<Option<GrammarSpec>, ApiError> {
+        match self {
+            Format::Name(FormatName(grammar)) => Ok(grammar),
+            Format::Schema(schema) => grammar_of(&schema.into()),
+        }
+    }
+}
+
+impl TextPart {
+    fn job(self, input: Input) -> Result<Job, ApiError> {
+        let model = self.named.required()?;
+        let (options, without_effect) = Options::read(&self.options)?;
+        if !without_effect.is_empty() {
+            tracing::warn!(options = ?without_effect, "options without effect");
+        }
+        let top = top_logprobs(self.top_logprobs)?;
+        Ok(Job {
+            options,
+            without_effect,
+            keep_alive: self.keep_alive,
+            grammar: self.format.map_or(Ok(None), Format::grammar)?,
+            logit_bias: logit_bias(&self.logit_bias)?,
+            think: self.think.map(Think::job),
+            truncate: self.truncate.unwrap_or(true),
+            shift: self.shift.unwrap_or(true),
+            logprobs: self.logprobs.unwrap_or(false).then_some(top),
+            stream: self.stream.unwrap_or(true),
+            render_only: self._debug_render_only.unwrap_or(false),
+            ..Job::new(model, input)
+        })
+    }
+}
+
+/// Makes a job of a request of `/api/generate`.
+pub(crate) fn generate(request: GenerateRequest) -> Result<Job, ApiError> {
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let generate = Generate {
-        prompt: fields.text("prompt")?.unwrap_or_default(),
-        suffix: fields.text("suffix")?.unwrap_or_default(),
-        system: fields.text("system")?.filter(|text| !text.is_empty()),
-        template: fields.text("template")?.filter(|text| !text.is_empty()),
-        context: context(&mut fields)?,
-        raw: fields.bool("raw")?.unwrap_or(false),
-        images: images(&mut fields)?,
+        prompt: request.prompt.unwrap_or_default(),
+        suffix: request.suffix.unwrap_or_default(),
+        system: given(request.system),
+        template: given(request.template),
+        context: match request.context {
+            None => Vec::new(),
+            Some(IdsOr::Ids(Ids::One(tokens))) => tokens,
+            Some(IdsOr::Other(other)) if !other.is_array() => refuse!("context must be a list"),
+            Some(_) => refuse!("context must be a list of token ids"),
+        },
+        raw: request.raw.unwrap_or(false),
+        images: request.images.unwrap_or_default(),
     };
+    let mut images = generate.images.iter();
+    images.try_for_each(|image| check_image(image))?;
     if generate.raw
         && (generate.template.is_some()
             || generate.system.is_some()
@@ -39,62 +192,26 @@ pub(crate) fn parse_generate(mut fields: Fields) -> Result<Job, ApiError> {
     {
         refuse!("raw mode does not support template, system, or context");
     }
-    job(fields, Input::Generate(generate))
+    request.text.job(Input::Generate(generate))
 }
 
-/// Parses a request of `/api/chat`.
-pub(crate) fn parse_chat(mut fields: Fields) -> Result<Job, ApiError> {
-    let messages = fields.each("messages", message)?;
-    let tools = fields.each("tools", tool)?;
-    job(fields, Input::Chat { messages, tools })
+/// Makes a job of a request of `/api/chat`.
+pub(crate) fn chat(request: ChatRequest) -> Result<Job, ApiError> {
+    let messages = request.messages.unwrap_or_default().into_iter();
+    let messages = messages.map(checked).collect::<Result<_, _>>()?;
+    let tools = request.tools.unwrap_or_default();
+    request.text.job(Input::Chat { messages, tools })
 }
 
-/// Parses what all requests for text have.
-fn job(mut fields: Fields, input: Input) -> Result<Job, ApiError> {
-    let model = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
-    let options = fields.object("options")?.unwrap_or_default();
-    let (options, without_effect) = Options::read(&options)?;
-    if !without_effect.is_empty() {
-        tracing::warn!(options = ?without_effect, "options without effect");
-    }
-    let top = fields.integer("top_logprobs")?.unwrap_or(0);
-    let top = usize::try_from(top).ok().filter(|top| *top <= 20);
-    let top = top.ok_or_else(|| ApiError::bad_request("top_logprobs must be between 0 and 20"))?;
-    Ok(Job {
-        model,
-        input,
-        options,
-        without_effect,
-        keep_alive: keep_alive(&mut fields)?,
-        grammar: fields.take("format").map_or(Ok(None), grammar)?,
-        tool_choice: ToolChoice::default(),
-        parallel_calls: true,
-        logit_bias: logit_bias(&mut fields)?,
-        think: fields
-            .take("think")
-            .map(|value| think(&value))
-            .transpose()?,
-        think_if_able: false,
-        truncate: fields.bool("truncate")?.unwrap_or(true),
-        shift: fields.bool("shift")?.unwrap_or(true),
-        logprobs: fields.bool("logprobs")?.unwrap_or(false).then_some(top),
-        stream: fields.bool("stream")?.unwrap_or(true),
-        n_answers: 1,
-        n_best: 1,
-        render_only: fields.bool("_debug_render_only")?.unwrap_or(false),
-    })
+/// Reads how many alternatives of a token are reported.
+pub(crate) fn top_logprobs(asked: Option<i64>) -> Result<usize, ApiError> {
+    let top = usize::try_from(asked.unwrap_or(0)).ok();
+    top.filter(|top| *top <= 20)
+        .ok_or_else(|| ApiError::bad_request("top_logprobs must be between 0 and 20"))
 }
 
-/// Takes the time a model stays loaded.
-pub(crate) fn keep_alive(fields: &mut Fields) -> Result<Option<KeepAlive>, ApiError> {
-    let value = fields.take("keep_alive");
-    let parsed = value.map(|value| KeepAlive::parse(&value)).transpose();
-    parsed.map_err(ApiError::bad_request)
-}
-
-/// Takes what is to be added to the logits of tokens: an object from ids to numbers.
-pub(crate) fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiError> {
-    let given = fields.object("logit_bias")?.unwrap_or_default();
+/// Reads what is to be added to the logits of tokens: an object from ids to numbers.
+pub(crate) fn logit_bias(given: &Map<String, Value>) -> Result<Vec<(u32, f32)>, ApiError> {
     let one = |(id, bias): (&String, &Value)| {
         let bias = bias
             .as_f64()
@@ -107,103 +224,21 @@ pub(crate) fn logit_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, ApiErro
     })
 }
 
-/// Takes the model's name from where old and new clients put it.
-pub(crate) fn model_name(fields: &mut Fields) -> Result<Option<String>, ApiError> {
-    let (model, name) = (fields.text("model")?, fields.text("name")?);
-    Ok(model
-        .filter(|text| !text.is_empty())
-        .or(name.filter(|text| !text.is_empty())))
-}
-
-/// Takes the tokens of an earlier answer.
-fn context(fields: &mut Fields) -> Result<Vec<u32>, ApiError> {
-    match fields.ids("context") {
-        Some(Ids::One(tokens)) => Ok(tokens),
-        None if fields.list("context")?.is_none() => Ok(Vec::new()),
-        _ => Err(ApiError::bad_request("context must be a list of token ids")),
-    }
-}
-
-fn images(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let images = fields.texts("images")?;
-    images.iter().try_for_each(|image| check_image(image))?;
-    Ok(images)
-}
-
 /// Reads an image so far that a broken one is refused at once.
 pub(crate) fn check_image(image: &str) -> Result<(), ApiError> {
     crate::images::decode(image).map(drop)
 }
 
-/// Reads `format`.
-pub(crate) fn grammar(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
-    grammar_of(&format)
-}
-
-pub(crate) fn think(value: &Value) -> Result<Think, ApiError> {
-    match value {
-        Value::Bool(true) => Ok(Think::On),
-        Value::Bool(false) => Ok(Think::Off),
-        Value::String(text) => match text.as_str() {
-            "low" => Ok(Think::Low),
-            "medium" => Ok(Think::Medium),
-            "high" => Ok(Think::High),
-            "max" => Ok(Think::Max),
-            "true" => Ok(Think::On),
-            "false" => Ok(Think::Off),
-            _ => Err(ApiError::bad_request(format!(
-                "invalid think value: {text:?} (must be \"high\", \"medium\", \"low\", \"max\", true, or false)"
-            ))),
-        },
-        _ => Err(ApiError::bad_request(
-            "think must be a boolean or one of \"high\", \"medium\", \"low\", \"max\"",
-        )),
-    }
-}
-
-fn message(mut fields: Fields) -> Result<Message, ApiError> {
-    Ok(Message {
-        role: fields.text("role")?.unwrap_or_default().to_lowercase(),
-        content: fields.text("content")?.unwrap_or_default(),
-        thinking: fields.text("thinking")?.unwrap_or_default(),
-        images: images(&mut fields)?,
-        tool_calls: fields.each("tool_calls", tool_call)?,
-        tool_name: fields.text("tool_name")?.unwrap_or_default(),
-        tool_call_id: fields.text("tool_call_id")?.unwrap_or_default(),
-    })
+fn checked(mut message: Message) -> Result<Message, ApiError> {
+    message.role = message.role.to_lowercase();
+    let mut images = message.images.iter();
+    images.try_for_each(|image| check_image(image))?;
+    Ok(message)
 }
 
 /// Parses a stored message of a model; one that is none is left out.
 pub(crate) fn stored_message(value: &Value) -> Option<Message> {
-    message(Fields::from(value.as_object()?.clone())).ok()
-}
-
-fn tool_call(mut fields: Fields) -> Result<ToolCall, ApiError> {
-    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
-    Ok(ToolCall {
-        id: fields.text("id")?.unwrap_or_default(),
-        function: ToolCallFunction {
-            index: function
-                .integer("index")?
-                .and_then(|index| index.try_into().ok())
-                .unwrap_or(0),
-            name: function.text("name")?.unwrap_or_default(),
-            arguments: function.object("arguments")?.unwrap_or_default(),
-        },
-    })
-}
-
-fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
-    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
-    Ok(Tool {
-        kind: fields.text("type")?.unwrap_or_else(|| "function".into()),
-        function: ToolFunction {
-            name: function.text("name")?.unwrap_or_default(),
-            description: function.text("description")?.unwrap_or_default(),
-            parameters: function.take("parameters").unwrap_or_default(),
-            strict: function.bool("strict")?.unwrap_or(false),
-        },
-    })
+    checked(Message::from_value(value.clone(), "messages").ok()?).ok()
 }
 
 /// Writes answers of `/api/generate` and `/api/chat`.

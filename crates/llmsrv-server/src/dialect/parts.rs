@@ -1,13 +1,20 @@
 //! What the dialects of the cloud services have in common.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, marker::PhantomData};
 
 use llmsrv_api::{
     lenient::{BodyError, Fields, object_in_text},
+    members::{Member, Names},
     native::{Message, Tool, ToolCall, ToolCallFunction, ToolFunction},
+    options::Options,
+    words,
 };
 use llmsrv_chat::Think;
 use serde_json::{Map, Value};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{Object, Ref, RefOr, Schema},
+};
 
 use super::{End, Reason, native};
 use crate::{
@@ -15,51 +22,104 @@ use crate::{
     job::ToolChoice,
 };
 
-/// Options of ours that these dialects do not have, taken from beside their own.
-pub(super) fn extra_options(fields: &mut Fields) -> Result<Map<String, Value>, ApiError> {
-    let mut options = fields.object("options")?.unwrap_or_default();
-    for name in [
-        "num_ctx",
-        "top_n_sigma",
-        "min_p",
-        "typical_p",
-        "repeat_penalty",
-        "repeat_last_n",
-        "top_k",
-    ] {
-        if let Some(value) = fields.take(name) {
-            options.insert(name.to_owned(), value);
-        }
-    }
-    Ok(options)
+/// The options that a request of one of these dialects has in `options`, or beside its own members.
+pub(super) struct Beside<D> {
+    pub(super) options: Map<String, Value>,
+    dialect: PhantomData<D>,
 }
 
-/// Takes a stop text or a list of them.
-pub(super) fn stop(fields: &mut Fields, name: &str) -> Result<Option<Value>, ApiError> {
-    match fields.take(name) {
-        None => Ok(None),
-        Some(text @ Value::String(_)) => Ok(Some(text)),
-        Some(Value::Array(texts)) if texts.iter().all(Value::is_string) => {
-            Ok(Some(Value::Array(texts)))
-        }
-        Some(_) => Err(ApiError::bad_request(format!(
-            "{name} must be a string or a list of strings"
-        ))),
+/// A dialect with options of its own.
+pub(super) trait Dialect {
+    /// Their names, and what they are where nobody gives them, whatever the model wants: clients
+    /// expect the dialect's own defaults.
+    const OWN: &'static [(&'static str, Option<f64>)];
+}
+
+/// Options of ours that these dialects do not have.
+const EXTRA: [(&str, Option<f64>); 7] = [
+    ("num_ctx", None),
+    ("top_n_sigma", None),
+    ("min_p", None),
+    ("typical_p", None),
+    ("repeat_penalty", None),
+    ("repeat_last_n", None),
+    ("top_k", None),
+];
+
+impl<D: Dialect> Beside<D> {
+    fn all() -> impl Iterator<Item = &'static (&'static str, Option<f64>)> {
+        D::OWN.iter().chain(&EXTRA)
     }
 }
 
-/// Reads how much the model shall think.
-pub(super) fn effort(text: &str) -> Result<Think, ApiError> {
-    match text {
-        "none" => Ok(Think::Off),
-        "minimal" | "low" => Ok(Think::Low),
-        "medium" => Ok(Think::Medium),
-        "high" => Ok(Think::High),
-        "max" | "xhigh" | "ultra" => Ok(Think::Max),
-        _ => Err(ApiError::bad_request(format!(
-            "invalid reasoning effort: {text:?} (must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\")"
-        ))),
+impl<D: Dialect> Member for Beside<D> {
+    fn names(_name: &'static str, names: &mut Names) {
+        names.all.push("options");
+        names.all.extend(Self::all().map(|(name, _)| name));
     }
+
+    fn take(fields: &mut Fields, _name: &str) -> Result<Beside<D>, BodyError> {
+        let mut options: Map<String, Value> = fields.get("options")?;
+        for (name, default) in Self::all() {
+            if let Some(value) = fields.take(name).or(default.map(Value::from)) {
+                options.insert((*name).to_owned(), value);
+            }
+        }
+        Ok(Beside {
+            options,
+            dialect: PhantomData,
+        })
+    }
+}
+
+impl<D: Dialect> PartialSchema for Beside<D> {
+    fn schema() -> RefOr<Schema> {
+        let mut beside = Object::new();
+        if let RefOr::T(Schema::Object(options)) = Options::schema() {
+            for (name, mut schema) in options.properties {
+                let Some((_, default)) = Self::all().find(|(known, _)| *known == name) else {
+                    continue;
+                };
+                if let RefOr::T(Schema::Object(schema)) = &mut schema {
+                    schema.default = default.map(Value::from);
+                }
+                beside.properties.insert(name, schema);
+            }
+        }
+        let options = Ref::from_schema_name("Options").into();
+        beside.properties.insert("options".into(), options);
+        beside.into()
+    }
+}
+
+impl<D: Dialect> ToSchema for Beside<D> {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push(("Options".into(), Options::schema()));
+        Options::schemas(schemas);
+    }
+}
+
+words! {
+    pub(super) struct Effort(Think) {
+        "none" => Think::Off,
+        "minimal" => Think::Low,
+        "low" => Think::Low,
+        "medium" => Think::Medium,
+        "high" => Think::High,
+        "xhigh" => Think::Max,
+        "max" => Think::Max,
+        "ultra" => Think::Max,
+    } else |word| format!(
+        "invalid reasoning effort: {word:?} (must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\")"
+    )
+}
+
+/// Adds a part of a message to its text.
+pub(super) fn append(all: &mut String, part: &str) {
+    if !all.is_empty() {
+        all.push('\n');
+    }
+    all.push_str(part);
 }
 
 /// Takes the image out of a URL that holds its data.

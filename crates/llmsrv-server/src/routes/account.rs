@@ -2,7 +2,9 @@
 //! in the words they know.
 
 use axum::response::Response;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::{error::ApiError, respond};
 
@@ -16,5 +18,12 @@ pub(super) async fn no_cloud() -> ApiError {
 }
 
 pub(super) async fn recommendations() -> Response {
-    respond::json(&json!({ "recommendations": [] }))
+    let recommendations = Vec::new();
+    respond::json(&Recommendations { recommendations })
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Recommendations {
+    #[schema(value_type = Vec<Object>)]
+    recommendations: Vec<Value>,
 }

@@ -4,12 +4,12 @@ use axum::{body::Body, extract::State, response::Response};
 use llmsrv_registry::Error;
 use llmsrv_store::ModelName;
 
-use crate::{app::App, create::CreateRequest, error::ApiError, guard::read, progress};
+use crate::{app::App, create::Order, error::ApiError, guard::read, progress};
 
 pub(super) async fn create(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let body = read(body, CREATE_BODY_BYTES).await?;
     app.log_body("/api/create", &body);
-    let ((order, stream), _share) = body.parse(CreateRequest::parse).await?;
+    let ((order, stream), _share) = body.parse(Order::of).await?;
     if let Some(base) = order.missing_base(&app.store)? {
         let checked = app.registry.check(base);
         checked.map_err(|error| ApiError::forbidden(error.to_string()))?;

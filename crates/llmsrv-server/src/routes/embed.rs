@@ -16,15 +16,19 @@ use llmsrv_api::{
         RerankResponse, RerankResult, Vector,
     },
     keep_alive::KeepAlive,
-    lenient::{Fields, Ids},
-    options::Options,
+    lenient::Ids,
+    members::{FromValue as _, IdsOr, Member},
+    one_of,
+    options::{Options, Stop},
+    request, words,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::{
     app::App,
-    dialect::native::model_name,
+    dialect::native::Named,
     embed,
     error::{ApiError, refuse},
     guard::read,
@@ -32,18 +36,90 @@ use crate::{
     tasks,
 };
 
+request! {
+    /// What all requests have.
+    struct EmbedPart with named: Named {
+        #[schema(value_type = Option<Options>)] options: Map<String, Value>,
+        keep_alive: Option<KeepAlive>,
+        /// Cut texts longer than the context; this is the default.
+        truncate: Option<bool>,
+    }
+
+    pub(super) struct EmbedRequest with common: EmbedPart {
+        /// A text or several; none loads the model.
+        #[schema(value_type = Option<Stop>)] input: Option<IdsOr>,
+        /// Elements of a vector; all by default.
+        dimensions: Option<i64>,
+    }
+
+    pub(super) struct EmbeddingsRequest with common: EmbedPart {
+        /// The text; none loads the model.
+        prompt: Option<String>,
+    }
+
+    pub(super) struct OpenAiEmbeddingsRequest with common: EmbedPart {
+        #[schema(value_type = EmbeddingsInput)] input: Option<IdsOr>,
+        encoding_format: Option<EncodingFormat>,
+        /// Elements of a vector; all by default.
+        dimensions: Option<i64>,
+    }
+
+    pub(super) struct RerankRequest with common: EmbedPart {
+        #[schema(min_length = 1)] query: String,
+        #[schema(value_type = Vec<RerankInput>)] documents: Option<Vec<RerankInput>>,
+        /// How many are returned; all by default.
+        #[schema(minimum = 1)] top_n: Option<i64>,
+        /// Return the texts, too.
+        return_documents: Option<bool>,
+        /// Return the model's own scores in place of numbers from 0 to 1.
+        raw_scores: Option<bool>,
+    }
+
+    object RerankText {
+        #[schema(value_type = String)] text: Value,
+    }
+}
+
+one_of! {
+    enum RerankInput {
+        Text(String),
+        Object(RerankText),
+    } else |_, _| NO_DOCUMENT.into()
+}
+
+words! {
+    struct EncodingFormat(bool) {
+        "float" => false,
+        "base64" => true,
+        "" => false,
+    } else |other| format!(
+        "Invalid value for 'encoding_format' = {other}. Supported values: ['float', 'base64']."
+    )
+}
+
+/// A text, several, a list of tokens or several.
+#[derive(ToSchema)]
+#[serde(untagged)]
+enum EmbeddingsInput {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
 /// `/api/embed`: one vector of length 1 for each text.
 pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let (mut fields, _share) = fields(&app, "/api/embed", body).await?;
-    let inputs = match (fields.ids("input"), fields.take("input")) {
-        (None, None) => Vec::new(),
-        (Some(Ids::One(none)), _) if none.is_empty() => Vec::new(),
-        (None, Some(input)) => texts(input).ok_or_else(invalid_input_type)?,
-        (Some(_), _) => return Err(invalid_input_type()),
+    let (request, _share) = parsed::<EmbedRequest>(&app, "/api/embed", body).await?;
+    let inputs = match request.input.map(EmbeddingsInput::of).transpose()? {
+        None => Vec::new(),
+        Some(EmbeddingsInput::Text(text)) if text.is_empty() => Vec::new(),
+        Some(EmbeddingsInput::Tokens(none)) if none.is_empty() => Vec::new(),
+        Some(input @ (EmbeddingsInput::Text(_) | EmbeddingsInput::Texts(_))) => input.texts(),
+        Some(_) => return Err(invalid_input_type()),
     };
-    let dimensions = dimensions(&mut fields)?;
-    let job = job(fields, Inputs::Texts(inputs))?;
+    let dimensions = dimensions(request.dimensions);
+    let job = request.common.job(Inputs::Texts(inputs))?;
     let model = job.model.clone();
     let Embedded {
         vectors,
@@ -71,10 +147,10 @@ pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response
 
 /// `/api/embeddings`: the older form, for one text; the vector is left as the model made it.
 pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let (mut fields, _share) = fields(&app, "/api/embeddings", body).await?;
-    let prompt = fields.text("prompt")?.filter(|text| !text.is_empty());
+    let (request, _share) = parsed::<EmbeddingsRequest>(&app, "/api/embeddings", body).await?;
+    let prompt = request.prompt.filter(|text| !text.is_empty());
     let inputs = prompt.map(EmbedText::Text).into_iter().collect();
-    let embedded = embed::run(&app, job(fields, Inputs::Texts(inputs))?).await?;
+    let embedded = embed::run(&app, request.common.job(Inputs::Texts(inputs))?).await?;
     let vector = embedded.vectors.into_iter().next().unwrap_or_default();
     json(EmbeddingResponse {
         embedding: vector.into_iter().map(f64::from).collect(),
@@ -84,24 +160,19 @@ pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Res
 
 /// `/v1/embeddings`, as OpenAI's.
 pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let (mut fields, _share) = fields(&app, "/v1/embeddings", body).await?;
-    let as_text = match fields.text("encoding_format")?.as_deref() {
-        None | Some("" | "float") => false,
-        Some("base64") => true,
-        Some(other) => refuse!(
-            "Invalid value for 'encoding_format' = {other}. Supported values: ['float', 'base64']."
-        ),
-    };
-    let inputs = match (fields.ids("input"), fields.take("input")) {
-        (None, None) => refuse!("invalid input"),
-        (Some(Ids::One(none)), _) if none.is_empty() => refuse!("invalid input"),
-        (Some(ids), _) => token_lists(ids)?,
+    let (request, _share) = parsed::<OpenAiEmbeddingsRequest>(&app, "/v1/embeddings", body).await?;
+    let as_text = request.encoding_format.is_some_and(|format| format.0);
+    let inputs = match request.input.map(EmbeddingsInput::of).transpose()? {
+        None => refuse!("invalid input"),
+        Some(EmbeddingsInput::Tokens(none)) if none.is_empty() => refuse!("invalid input"),
+        Some(EmbeddingsInput::TokenLists(lists)) if lists.iter().any(Vec::is_empty) => {
+            return Err(invalid_input_type());
+        }
         // One text, though it is empty: this dialect has no request that only loads a model.
-        (None, Some(Value::String(text))) => vec![EmbedText::Text(text)],
-        (None, Some(input)) => texts(input).ok_or_else(invalid_input_type)?,
+        Some(input) => input.texts(),
     };
-    let dimensions = dimensions(&mut fields)?;
-    let job = job(fields, Inputs::Texts(inputs))?;
+    let dimensions = dimensions(request.dimensions);
+    let job = request.common.job(Inputs::Texts(inputs))?;
     let model = job.model.clone();
     let embedded = embed::run(&app, job).await?;
     let usage = usage(&embedded);
@@ -134,38 +205,37 @@ pub(super) async fn rerank(
     uri: Uri,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let (mut fields, _share) = fields(&app, uri.path(), body).await?;
-    let query = fields.text("query")?.filter(|query| !query.is_empty());
-    let query = query.ok_or_else(|| ApiError::bad_request("query is required"))?;
-    let documents = fields
-        .list("documents")?
-        .ok_or_else(|| ApiError::bad_request("documents is required"))?;
-    let documents = documents.into_iter().map(document);
-    let documents = documents
-        .collect::<Option<Arc<[String]>>>()
-        .ok_or_else(|| {
-            ApiError::bad_request("documents must be a list of strings or of objects with a text")
-        })?;
-    let n_best = match fields.integer("top_n")? {
-        None => usize::MAX,
-        Some(n) => usize::try_from(n)
-            .ok()
-            .filter(|n| *n > 0)
-            .ok_or_else(|| ApiError::bad_request("top_n must be at least 1"))?,
+    let (request, _share) = parsed::<RerankRequest>(&app, uri.path(), body).await?;
+    if request.query.is_empty() {
+        refuse!("query is required");
+    }
+    let Some(documents) = request.documents else {
+        refuse!("documents is required");
     };
-    let with_documents = fields.bool("return_documents")?.unwrap_or(false);
-    let raw = fields.bool("raw_scores")?.unwrap_or(false);
+    let documents = documents.into_iter().map(|document| match document {
+        RerankInput::Text(text)
+        | RerankInput::Object(RerankText {
+            text: Value::String(text),
+        }) => Ok(text),
+        RerankInput::Object(_) => Err(ApiError::bad_request(NO_DOCUMENT)),
+    });
+    let documents = documents.collect::<Result<Arc<[String]>, _>>()?;
+    let n_best = match request.top_n.map(usize::try_from) {
+        None => usize::MAX,
+        Some(Ok(n)) if n > 0 => n,
+        Some(_) => refuse!("top_n must be at least 1"),
+    };
     let inputs = Inputs::Pairs {
-        query,
+        query: request.query,
         documents: documents.clone(),
     };
-    let job = job(fields, inputs)?;
+    let job = request.common.job(inputs)?;
     let model = job.model.clone();
     let embedded = embed::run(&app, job).await?;
     let score = |vector: &Vec<f32>| {
         // Of several, the first is that of relevance.
         let score = vector.first().copied().unwrap_or_default();
-        if raw {
+        if request.raw_scores == Some(true) {
             score
         } else {
             1.0 / (1.0 + (-score).exp())
@@ -179,7 +249,7 @@ pub(super) async fn rerank(
         relevance_score,
         document: documents
             .get(index)
-            .filter(|_| with_documents)
+            .filter(|_| request.return_documents == Some(true))
             .map(|text| RerankDocument { text: text.clone() }),
     };
     json(RerankResponse {
@@ -190,73 +260,58 @@ pub(super) async fn rerank(
     .await
 }
 
-async fn fields(app: &App, path: &str, body: Body) -> Result<(Fields, Share), ApiError> {
+async fn parsed<R: Member + Send + 'static>(
+    app: &App,
+    path: &str,
+    body: Body,
+) -> Result<(R, Share), ApiError> {
     let body = read(body, EMBED_BODY_BYTES).await?;
     app.log_body(path, &body);
-    body.parse_with_ids(&["input"], Ok).await
+    body.parse(Ok).await
 }
 
-/// Reads what all requests have.
-fn job(mut fields: Fields, inputs: Inputs) -> Result<EmbedJob, ApiError> {
-    let model = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
-    let options = fields.object("options")?.unwrap_or_default();
-    let (options, _) = Options::read(&options)?;
-    let keep_alive = fields.take("keep_alive");
-    let keep_alive = keep_alive.map(|value| KeepAlive::parse(&value));
-    Ok(EmbedJob {
-        model,
-        inputs,
-        truncate: fields.bool("truncate")?.unwrap_or(true),
-        options,
-        keep_alive: keep_alive.transpose().map_err(ApiError::bad_request)?,
-    })
-}
-
-/// Reads a text or a list of texts; an empty text alone is nothing.
-fn texts(input: Value) -> Option<Vec<EmbedText>> {
-    match input {
-        Value::String(text) if text.is_empty() => Some(Vec::new()),
-        Value::String(text) => Some(vec![EmbedText::Text(text)]),
-        Value::Array(list) => list
-            .into_iter()
-            .map(|value| match value {
-                Value::String(text) => Some(EmbedText::Text(text)),
-                _ => None,
-            })
-            .collect(),
-        _ => None,
+impl EmbedPart {
+    fn job(self, inputs: Inputs) -> Result<EmbedJob, ApiError> {
+        Ok(EmbedJob {
+            model: self.named.required()?,
+            inputs,
+            truncate: self.truncate.unwrap_or(true),
+            options: Options::read(&self.options)?.0,
+            keep_alive: self.keep_alive,
+        })
     }
 }
 
-/// Makes inputs of token ids; none may be empty.
-fn token_lists(ids: Ids) -> Result<Vec<EmbedText>, ApiError> {
-    let lists = match ids {
-        Ids::One(tokens) => vec![tokens],
-        Ids::Many(lists) => lists,
-    };
-    if lists.iter().any(Vec::is_empty) {
-        return Err(invalid_input_type());
+impl EmbeddingsInput {
+    fn of(sent: IdsOr) -> Result<EmbeddingsInput, ApiError> {
+        match sent {
+            IdsOr::Ids(Ids::One(tokens)) => Ok(EmbeddingsInput::Tokens(tokens)),
+            IdsOr::Ids(Ids::Many(lists)) => Ok(EmbeddingsInput::TokenLists(lists)),
+            IdsOr::Other(Value::String(text)) => Ok(EmbeddingsInput::Text(text)),
+            IdsOr::Other(other) => {
+                let texts = Vec::from_value(other, "input").map_err(|_| invalid_input_type())?;
+                Ok(EmbeddingsInput::Texts(texts))
+            }
+        }
     }
-    Ok(lists.into_iter().map(EmbedText::Tokens).collect())
-}
 
-fn document(value: Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text),
-        Value::Object(mut members) => match members.remove("text") {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        },
-        _ => None,
+    fn texts(self) -> Vec<EmbedText> {
+        match self {
+            EmbeddingsInput::Text(text) => vec![EmbedText::Text(text)],
+            EmbeddingsInput::Texts(texts) => texts.into_iter().map(EmbedText::Text).collect(),
+            EmbeddingsInput::Tokens(tokens) => vec![EmbedText::Tokens(tokens)],
+            EmbeddingsInput::TokenLists(lists) => {
+                lists.into_iter().map(EmbedText::Tokens).collect()
+            }
+        }
     }
 }
 
 /// Reads how many elements are asked for; 0 and less ask for all.
-fn dimensions(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
-    let asked = fields.integer("dimensions")?;
-    Ok(asked
+fn dimensions(asked: Option<i64>) -> Option<usize> {
+    asked
         .and_then(|n| usize::try_from(n).ok())
-        .filter(|n| *n > 0))
+        .filter(|n| *n > 0)
 }
 
 fn normalised(vectors: Vec<Vec<f32>>, dimensions: Option<usize>) -> Vec<Vec<f32>> {
@@ -289,5 +344,6 @@ async fn json(answer: impl Serialize + Send + 'static) -> Result<Response, ApiEr
     Ok(response)
 }
 
+const NO_DOCUMENT: &str = "documents must be a list of strings or of objects with a text";
 /// Room for a book, and not for more than can be embedded in minutes.
 const EMBED_BODY_BYTES: usize = 32 << 20;

@@ -5,6 +5,7 @@ mod blobs;
 mod create;
 mod embed;
 mod models;
+mod openapi;
 mod registry;
 mod text;
 mod tokens;
@@ -32,7 +33,7 @@ use crate::{
     error::ApiError,
     guard,
     metrics::Snapshot,
-    openapi, respond,
+    respond,
 };
 
 /// Returns the service that answers the requests of a server.

@@ -8,7 +8,10 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::Response,
 };
-use llmsrv_api::native::{ListedModel, Models, Running, RunningModel};
+use llmsrv_api::{
+    native::{ListedModel, Models, Running, RunningModel},
+    request,
+};
 use llmsrv_engine::PlacedBytes;
 use llmsrv_store::{Error as StoreError, ModelEntry, ModelName};
 use serde_json::json;
@@ -17,7 +20,7 @@ use crate::{
     app::App,
     clock,
     dialect::{
-        native::model_name,
+        native::Named,
         openai::answer::{OpenAiModel, OpenAiModels},
     },
     error::ApiError,
@@ -159,16 +162,34 @@ pub(super) async fn ps(State(app): State<App>) -> Response {
     respond::json(&Running { models, queue })
 }
 
+request! {
+    pub(super) struct ShowRequest with named: Named {
+        /// Long lists of metadata, too.
+        verbose: Option<bool>,
+        /// In place of the model's system text.
+        system: Option<String>,
+    }
+
+    pub(super) struct CopyRequest {
+        source: String,
+        destination: String,
+    }
+
+    pub(super) struct ModelRequest with named: Named {
+    }
+}
+
 pub(super) async fn show(
     State(app): State<App>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let (mut fields, _share) = read(body, BODY_BYTES).await?.parse(Ok).await?;
-    let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let body = read(body, BODY_BYTES).await?;
+    let (request, _share) = body.parse(Ok::<ShowRequest, _>).await?;
+    let sent = request.named.required()?;
     let name: ModelName = sent.parse().map_err(|_| ApiError::invalid_model_name())?;
-    let verbose = fields.bool("verbose")?.unwrap_or(false);
-    let system = fields.text("system")?.filter(|text| !text.is_empty());
+    let verbose = request.verbose.unwrap_or(false);
+    let system = request.system.filter(|text| !text.is_empty());
     if app.upstreams.known(&sent).is_some() {
         return Ok(respond::json(&model_info::upstream(&name)));
     }
@@ -193,15 +214,15 @@ pub(super) async fn show(
 const COPILOT: &[u8] = b"GitHubCopilotChat/";
 
 pub(super) async fn copy(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
-    let (mut fields, _share) = read(body, BODY_BYTES).await?.parse(Ok).await?;
-    let mut name = |member: &str| -> Result<(String, ModelName), ApiError> {
-        let sent = fields.text(member)?.unwrap_or_default();
-        let name = sent
-            .parse()
-            .map_err(|_| ApiError::bad_request(format!("{member} {sent:?} is invalid")))?;
-        Ok((sent, name))
+    let body = read(body, BODY_BYTES).await?;
+    let (request, _share) = body.parse(Ok::<CopyRequest, _>).await?;
+    let name = |member: &str, sent: &str| -> Result<ModelName, ApiError> {
+        let invalid = |_| ApiError::bad_request(format!("{member} {sent:?} is invalid"));
+        sent.parse().map_err(invalid)
     };
-    let ((sent, source), (_, destination)) = (name("source")?, name("destination")?);
+    let sent = request.source;
+    let source = name("source", &sent)?;
+    let destination = name("destination", &request.destination)?;
     let store = app.store.clone();
     blocking(move || store.copy(&source, &destination))
         .await?
@@ -213,8 +234,9 @@ pub(super) async fn copy(State(app): State<App>, body: Body) -> Result<StatusCod
 }
 
 pub(super) async fn delete(State(app): State<App>, body: Body) -> Result<StatusCode, ApiError> {
-    let (mut fields, _share) = read(body, BODY_BYTES).await?.parse(Ok).await?;
-    let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+    let body = read(body, BODY_BYTES).await?;
+    let (request, _share) = body.parse(Ok::<ModelRequest, _>).await?;
+    let sent = request.named.required()?;
     let name: ModelName = sent
         .parse()
         .map_err(|_| ApiError::bad_request(format!("name {sent:?} is invalid")))?;

@@ -2,13 +2,14 @@
 
 use axum::{body::Body, extract::State, response::Response};
 use http::StatusCode;
+use llmsrv_api::request;
 use llmsrv_registry::Error;
 use llmsrv_store::ModelName;
 use serde_json::json;
 
 use crate::{
     app::App,
-    dialect::native::model_name,
+    dialect::native::Named,
     error::ApiError,
     guard::{BODY_BYTES, read},
     progress, respond, tasks,
@@ -50,6 +51,14 @@ pub(super) async fn push(State(app): State<App>, body: Body) -> Result<Response,
     .await
 }
 
+request! {
+    pub(super) struct TransferRequest with named: Named {
+        /// Allow a certificate that cannot be verified, or none on this machine's own network.
+        insecure: Option<bool>,
+        stream: Option<bool>,
+    }
+}
+
 /// What both requests say. User name and password are for very old clients and mean nothing.
 struct Order {
     name: ModelName,
@@ -61,12 +70,12 @@ impl Order {
     /// Reads a request and refuses what can be refused before the first byte of an answer.
     async fn read(app: &App, body: Body) -> Result<Order, ApiError> {
         let body = read(body, BODY_BYTES).await?;
-        let (mut fields, _share) = body.parse(Ok).await?;
-        let sent = model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
+        let (request, _share) = body.parse(Ok::<TransferRequest, _>).await?;
+        let sent = request.named.required()?;
         let order = Order {
             name: sent.parse().map_err(|_| ApiError::invalid_model_name())?,
-            insecure: fields.bool("insecure")?.unwrap_or(false),
-            streams: fields.bool("stream")?.unwrap_or(true),
+            insecure: request.insecure.unwrap_or(false),
+            streams: request.stream.unwrap_or(true),
         };
         app.registry
             .check(&order.name)

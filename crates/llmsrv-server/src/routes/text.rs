@@ -6,17 +6,16 @@ use axum::{
     http::{HeaderMap, Uri},
     response::Response,
 };
-use llmsrv_api::lenient::Fields;
+use llmsrv_api::members::Member;
 use llmsrv_engine::GrammarSpec;
 
 use crate::{
     app::App,
     dialect::{
         ResponseEncoder,
-        anthropic::{TokenCount, parse_count, parse_messages},
+        anthropic::{self, TokenCount},
         native::{self, NativeEncoder},
-        openai::{parse_chat, parse_completion},
-        responses::parse_response,
+        openai, responses,
     },
     error::ApiError,
     guard::{TEXT_BODY_BYTES, read},
@@ -29,39 +28,41 @@ type Answer = Result<Response, ApiError>;
 type To = (Uri, HeaderMap);
 
 pub(super) async fn generate(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |fields| {
-        with_native(native::parse_generate(fields)?)
-    })
-    .await
+    let make = |request| with_native(native::generate(request)?);
+    answer(app, to, body, make).await
 }
 
 pub(super) async fn chat(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |fields| {
-        with_native(native::parse_chat(fields)?)
+    let make = |request| with_native(native::chat(request)?);
+    answer(app, to, body, make).await
+}
+
+pub(super) async fn openai_chat(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |request| boxed(openai::chat(request)?)).await
+}
+
+pub(super) async fn completions(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |request| boxed(openai::completion(request)?)).await
+}
+
+pub(super) async fn responses(State(app): State<App>, to: To, body: Body) -> Answer {
+    answer(app, to, body, |request| {
+        boxed(responses::response(request)?)
     })
     .await
 }
 
-pub(super) async fn openai_chat(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |fields| boxed(parse_chat(fields)?)).await
-}
-
-pub(super) async fn completions(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |fields| boxed(parse_completion(fields)?)).await
-}
-
-pub(super) async fn responses(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |fields| boxed(parse_response(fields)?)).await
-}
-
 pub(super) async fn messages(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |fields| boxed(parse_messages(fields)?)).await
+    answer(app, to, body, |request| {
+        boxed(anthropic::messages(request)?)
+    })
+    .await
 }
 
 /// Counts the tokens that a conversation has as a prompt.
 pub(super) async fn count_tokens(State(app): State<App>, body: Body) -> Answer {
     let body = read(body, TEXT_BODY_BYTES).await?;
-    let (job, _share) = body.parse(parse_count).await?;
+    let (job, _share) = body.parse(anthropic::count).await?;
     let stored = app.manager.find(&job.model).await?;
     let lease = app.manager.lease(stored, None, &job.options).await?;
     let (model, settings) = (lease.model.clone(), app.settings.clone());
@@ -72,15 +73,15 @@ pub(super) async fn count_tokens(State(app): State<App>, body: Body) -> Answer {
 }
 
 /// Reads a request, parses it and answers it.
-async fn answer(
+async fn answer<R: Member>(
     app: App,
     (uri, headers): To,
     body: Body,
-    parse: impl FnOnce(Fields) -> Result<(Job, Box<dyn ResponseEncoder>), ApiError> + Send + 'static,
+    parse: impl FnOnce(R) -> Result<(Job, Box<dyn ResponseEncoder>), ApiError> + Send + 'static,
 ) -> Answer {
     let body = read(body, TEXT_BODY_BYTES).await?;
     app.log_body(uri.path(), &body);
-    let ((mut job, writer), _share) = body.parse_with_ids(&["context"], parse).await?;
+    let ((mut job, writer), _share) = body.parse(parse).await?;
     if prefers_strict(&headers) {
         job.grammar = job.grammar.map(strict);
     }

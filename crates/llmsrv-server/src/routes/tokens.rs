@@ -5,31 +5,53 @@ use std::sync::Arc;
 use axum::{body::Body, extract::State, response::Response};
 use llmsrv_api::{
     keep_alive::KeepAlive,
-    lenient::{Fields, Ids},
+    lenient::Ids,
+    members::IdsOr,
     native::{Content, Piece, Tokens},
+    request,
 };
 use llmsrv_tokenizer::{Special, Tokenizer};
 use serde_json::Value;
 
 use crate::{
     app::App,
-    dialect::native::model_name,
+    dialect::native::Named,
     error::{ApiError, refuse},
     guard::read,
     respond,
     tasks::computing,
 };
 
+request! {
+    pub(super) struct TokenizeRequest with vocabulary: VocabularyPart {
+        /// The text; `prompt` is understood, too.
+        #[schema(value_type = String)] content: Option<String>,
+        #[schema(ignore)] prompt: Option<String>,
+        /// Add the tokens that begin and end a text; off by default.
+        add_special: Option<bool>,
+        /// Tell what each token stands for.
+        with_pieces: Option<bool>,
+    }
+
+    pub(super) struct DetokenizeRequest with vocabulary: VocabularyPart {
+        #[schema(value_type = Vec<u32>)] tokens: Option<IdsOr>,
+    }
+
+    struct VocabularyPart with named: Named {
+        keep_alive: Option<KeepAlive>,
+    }
+}
+
 pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
-    let (mut fields, _share) = read(body, MOST_BYTES).await?.parse(Ok).await?;
-    let content = fields.text("content")?;
-    let content = content.or(fields.text("prompt")?);
-    let special = match fields.bool("add_special")? {
+    let body = read(body, MOST_BYTES).await?;
+    let (request, _share) = body.parse(Ok::<TokenizeRequest, _>).await?;
+    let special = match request.add_special {
         Some(true) => Special::ParseAndAdd,
         _ => Special::Parse,
     };
-    let with_pieces = fields.bool("with_pieces")?.unwrap_or(false);
-    let tokenizer = tokenizer(&app, &mut fields).await?;
+    let with_pieces = request.with_pieces.unwrap_or(false);
+    let tokenizer = request.vocabulary.tokenizer(&app).await?;
+    let content = request.content.or(request.prompt);
     let content = content.ok_or_else(|| ApiError::bad_request("content is required"))?;
     let body = computing(move || {
         let tokens = tokenizer.encode(&content, special);
@@ -42,21 +64,23 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
 
 pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Response, ApiError> {
     let body = read(body, MOST_BYTES).await?;
-    let (mut fields, _share) = body.parse_with_ids(&["tokens"], Ok).await?;
-    let ids = fields.ids("tokens");
-    let others = fields.list("tokens")?;
-    let tokenizer = tokenizer(&app, &mut fields).await?;
-    let tokens = match (ids, others) {
-        (Some(Ids::One(tokens)), _) => tokens,
-        (Some(Ids::Many(lists)), _) => {
+    let (request, _share) = body.parse(Ok::<DetokenizeRequest, _>).await?;
+    if matches!(&request.tokens, Some(IdsOr::Other(other)) if !other.is_array()) {
+        refuse!("tokens must be a list");
+    }
+    let tokenizer = request.vocabulary.tokenizer(&app).await?;
+    let tokens = match request.tokens {
+        None => refuse!("tokens is required"),
+        Some(IdsOr::Ids(Ids::One(tokens))) => tokens,
+        Some(IdsOr::Ids(Ids::Many(lists))) => {
             return Err(not_in_vocabulary(&serde_json::json!(lists.first())));
         }
-        (None, Some(tokens)) => {
-            let is_id = |token: &Value| token.as_u64().is_some_and(|id| id <= u32::MAX.into());
-            let other = tokens.iter().find(|token| !is_id(token));
+        Some(IdsOr::Other(others)) => {
+            let is_id = |token: &&Value| token.as_u64().is_some_and(|id| id <= u32::MAX.into());
+            let mut others = others.as_array().into_iter().flatten();
+            let other = others.find(|token| !is_id(token));
             return Err(not_in_vocabulary(other.unwrap_or(&Value::Null)));
         }
-        (None, None) => refuse!("tokens is required"),
     };
     let content = computing(move || {
         let unknown = tokens
@@ -75,20 +99,17 @@ fn not_in_vocabulary(token: &Value) -> ApiError {
     ApiError::bad_request(format!("token {token} is not in the vocabulary"))
 }
 
-/// Finds the tokenizer of the model a request names.
-async fn tokenizer(app: &App, fields: &mut Fields) -> Result<Arc<Tokenizer>, ApiError> {
-    let sent = model_name(fields)?.ok_or_else(ApiError::model_required)?;
-    let keep_alive = match fields.take("keep_alive") {
-        None => None,
-        Some(value) => Some(KeepAlive::parse(&value).map_err(ApiError::bad_request)?),
-    };
-    let stored = app.manager.find(&sent).await?;
-    let digest = stored.entry.digest.hex();
-    if let Some(tokenizer) = app.manager.tokenizer(&digest, keep_alive) {
-        return Ok(tokenizer);
+impl VocabularyPart {
+    /// Finds the tokenizer of the model a request names.
+    async fn tokenizer(self, app: &App) -> Result<Arc<Tokenizer>, ApiError> {
+        let stored = app.manager.find(&self.named.required()?).await?;
+        let digest = stored.entry.digest.hex();
+        if let Some(tokenizer) = app.manager.tokenizer(&digest, self.keep_alive) {
+            return Ok(tokenizer);
+        }
+        let default = app.settings.config.keep_alive;
+        app.vocabularies.get(stored, self.keep_alive, default).await
     }
-    let default = app.settings.config.keep_alive;
-    app.vocabularies.get(stored, keep_alive, default).await
 }
 
 /// Returns what a token stands for.

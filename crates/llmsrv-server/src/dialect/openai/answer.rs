@@ -1,6 +1,9 @@
 //! What the endpoints of this dialect answer: the types that are written, and documented.
 
-use llmsrv_api::native::{LogProb, ToolCall};
+use llmsrv_api::{
+    native::{LogProb, ToolCall},
+    request,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -94,13 +97,23 @@ pub(crate) struct AssistantMessage {
     pub(crate) tool_calls: Option<Vec<OpenAiToolCall>>,
 }
 
-#[derive(Serialize, ToSchema)]
-pub(crate) struct OpenAiToolCall {
-    pub(crate) id: String,
-    pub(crate) index: Option<usize>,
-    /// `function`.
-    pub(crate) r#type: &'static str,
-    pub(crate) function: OpenAiFunctionCall,
+request! {
+    /// A call, in an answer or of an earlier one.
+    #[derive(Serialize)]
+    pub(crate) object OpenAiToolCall {
+        pub(crate) id: String,
+        #[schema(value_type = Option<usize>)] pub(crate) index: Option<Value>,
+        /// `function`.
+        #[schema(value_type = String)] pub(crate) r#type: Value,
+        pub(crate) function: OpenAiFunctionCall,
+    }
+
+    #[derive(Serialize)]
+    pub(crate) object OpenAiFunctionCall {
+        pub(crate) name: String,
+        /// A JSON object as text.
+        #[schema(value_type = String)] pub(crate) arguments: Value,
+    }
 }
 
 impl OpenAiToolCall {
@@ -108,21 +121,16 @@ impl OpenAiToolCall {
     pub(crate) fn new(call: &ToolCall, index: usize) -> OpenAiToolCall {
         OpenAiToolCall {
             id: call.id.clone(),
-            index: Some(index),
-            r#type: "function",
+            index: Some(index.into()),
+            r#type: "function".into(),
             function: OpenAiFunctionCall {
                 name: call.function.name.clone(),
-                arguments: Value::Object(call.function.arguments.clone()).to_string(),
+                arguments: Value::Object(call.function.arguments.clone())
+                    .to_string()
+                    .into(),
             },
         }
     }
-}
-
-#[derive(Serialize, ToSchema)]
-pub(crate) struct OpenAiFunctionCall {
-    pub(crate) name: String,
-    /// A JSON object as text.
-    pub(crate) arguments: String,
 }
 
 #[derive(Serialize, ToSchema)]

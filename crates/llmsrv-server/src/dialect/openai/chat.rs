@@ -2,149 +2,251 @@
 
 use llmsrv_api::{
     lenient::Fields,
+    members::FromValue as _,
     native::{Message, Tool, ToolCall},
+    one_of, request, tagged, words,
 };
 use serde_json::{Value, json};
 
 use super::{
-    FINGERPRINT,
+    Common, FINGERPRINT, ResponseFormat,
     answer::{AssistantMessage, ChatChoice, ChatCompletion, ChatLogProbs, OpenAiToolCall, Usage},
-    common, include_usage, response_format, seconds,
+    response_format, seconds,
 };
 use crate::{
     dialect::{
-        Delta, End, Family, Framing, Gathered, ResponseEncoder, StreamBuffer, id24, native, parts,
+        Delta, End, Family, Framing, Gathered, ResponseEncoder, StreamBuffer, id24,
+        native::{self, Think},
+        parts::{self, Effort},
         to_value,
     },
     error::{ApiError, refuse},
     job::{Input, Job, ToolChoice},
 };
 
-/// Parses a request.
-pub(crate) fn parse_chat(mut fields: Fields) -> Result<(Job, ChatEncoder), ApiError> {
-    let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
-    let mut messages = fields.each("messages", message)?;
-    if messages.is_empty() {
+request! {
+    /// What a client of this dialect says of a conversation.
+    pub(crate) struct ChatCompletionRequest with common: Common {
+        #[schema(min_items = 1)] messages: Vec<OpenAiMessage>,
+        tools: Option<Vec<OpenAiTool>>,
+        tool_choice: Option<OpenAiToolChoice>,
+        /// More than one call may be in an answer; this is the default.
+        parallel_tool_calls: Option<bool>,
+        #[schema(value_type = Option<ResponseFormat>)] response_format: Option<Value>,
+        logprobs: Option<bool>,
+        #[schema(minimum = 0, maximum = 20)] top_logprobs: Option<i64>,
+        think: Option<Think>,
+        reasoning_effort: Option<Effort>,
+        reasoning: Option<Reasoning>,
+        #[schema(ignore)] chat_template_kwargs: Fields,
+    }
+
+    object OpenAiMessage {
+        /// `system`, `developer`, `user`, `assistant` or `tool`.
+        role: String,
+        /// May be missing beside calls.
+        #[schema(value_type = OpenAiContent)] content: Option<OpenAiContent>,
+        tool_calls: Option<Vec<OpenAiToolCall>>,
+        tool_call_id: Option<String>,
+        /// Of the tool, in messages with its result.
+        #[schema(value_type = Option<String>)] name: Option<Value>,
+        /// The thinking of an earlier answer.
+        reasoning: Option<String>,
+        reasoning_content: Option<String>,
+    }
+
+    object OpenAiTool {
+        #[schema(value_type = FunctionType)] r#type: Option<FunctionType>,
+        function: OpenAiFunction,
+    }
+
+    object OpenAiFunction {
+        #[schema(min_length = 1)] name: String,
+        description: Option<String>,
+        /// Arguments satisfy the schema whatever the model would like to say.
+        strict: Option<bool>,
+        /// JSON Schema of the arguments.
+        #[schema(value_type = Option<Object>)] parameters: Option<Value>,
+    }
+
+    /// How hard to think.
+    pub(crate) object Reasoning {
+        pub(crate) effort: Option<Effort>,
+    }
+
+    object ImageAddress {
+        #[schema(value_type = String)] url: Option<String>,
+    }
+}
+
+words! {
+    struct FunctionType(()) {
+        "function" => (),
+    } else |kind| format!("tools of type {kind:?} are not supported")
+}
+
+one_of! {
+    enum OpenAiContent {
+        Text(String),
+        Parts(Vec<OpenAiPart>),
+    } else |_, value| if value.is_array() {
+        "invalid message format".into()
+    } else {
+        "invalid message content type".into()
+    }
+}
+
+tagged! {
+    enum OpenAiPart {
+        "text" => Text {
+            #[schema(value_type = String)] text: Option<String>,
+        }
+        "image_url" => Image {
+            #[schema(value_type = ImageUrl)] image_url: Option<ImageUrl>,
+        }
+    }
+}
+
+one_of! {
+    /// The data of an image: `data:image/png;base64,...`.
+    enum ImageUrl {
+        Text(String),
+        Object(ImageAddress),
+    } else |_, _| "invalid message format".into()
+}
+
+one_of! {
+    /// `none`, `auto`, `required`, or a function that must be called.
+    pub(crate) enum OpenAiToolChoice {
+        Word(String),
+        #[schema(value_type = Object)] Function(Fields),
+    } else |_, _| "invalid tool_choice".into()
+}
+
+/// Makes a job of a request, and what writes its answer.
+pub(crate) fn chat(request: ChatCompletionRequest) -> Result<(Job, ChatEncoder), ApiError> {
+    let common = request.common;
+    let messages = request.messages.into_iter().map(message);
+    let mut messages = messages.collect::<Result<Vec<_>, _>>()?;
+    parts::link_calls(&mut messages);
+    let tools = request.tools.unwrap_or_default().into_iter().map(tool);
+    let tools = tools.collect::<Result<Vec<_>, _>>()?;
+    let choice = tool_choice(request.tool_choice, &tools)?;
+    let include_usage = common.include_usage();
+    let mut job = common.job(Input::Chat { messages, tools })?;
+    if job.is_empty() {
         refuse!("[] is too short - 'messages'");
     }
-    parts::link_calls(&mut messages);
-    let tools = fields.each("tools", tool)?;
-    let choice = tool_choice(fields.take("tool_choice"), &tools)?;
-
-    let mut job = Job::new(model, Input::Chat { messages, tools });
     job.tool_choice = choice;
-    job.parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
-    common(&mut fields, &mut job)?;
-    let format = fields.object("response_format")?;
-    job.grammar = format.map_or(Ok(None), response_format)?;
-    job.think = think(&mut fields)?;
-    let top = fields.integer("top_logprobs")?.unwrap_or(0);
-    let top = usize::try_from(top).ok().filter(|top| *top <= 20);
-    let top = top.ok_or_else(|| ApiError::bad_request("top_logprobs must be between 0 and 20"))?;
-    job.logprobs = fields.bool("logprobs")?.unwrap_or(false).then_some(top);
+    job.parallel_calls = request.parallel_tool_calls.unwrap_or(true);
+    job.grammar = request.response_format.map_or(Ok(None), response_format)?;
+    // What several clients say about thinking.
+    let effort = request.reasoning_effort;
+    let effort = effort.or(request.reasoning.and_then(|reasoning| reasoning.effort));
+    job.think = match (request.think, effort) {
+        (Some(think), _) => Some(think.job()),
+        (None, Some(Effort(think))) => Some(think),
+        (None, None) => {
+            let mut kwargs = request.chat_template_kwargs;
+            let enabled = kwargs.get::<Option<bool>>("enable_thinking")?;
+            (enabled == Some(false)).then_some(llmsrv_chat::Think::Off)
+        }
+    };
+    let top = native::top_logprobs(request.top_logprobs)?;
+    job.logprobs = request.logprobs.unwrap_or(false).then_some(top);
     let writer = ChatEncoder {
         id: format!("chatcmpl-{}", id24()),
         model: job.model.clone(),
         created: seconds(),
-        include_usage: include_usage(&mut fields)?,
+        include_usage,
         answers: Vec::new(),
     };
     Ok((job, writer))
 }
 
-fn message(mut fields: Fields) -> Result<Message, ApiError> {
-    let role = fields.text("role")?.unwrap_or_default().to_lowercase();
+fn message(sent: OpenAiMessage) -> Result<Message, ApiError> {
+    let role = sent.role.to_lowercase();
+    let calls = sent.tool_calls.unwrap_or_default().into_iter();
     let mut message = Message {
         role: if role == "developer" {
             "system".into()
         } else {
             role
         },
+        thinking: sent
+            .reasoning_content
+            .or(sent.reasoning)
+            .unwrap_or_default(),
+        tool_calls: calls.map(tool_call).collect::<Result<_, _>>()?,
+        tool_call_id: sent.tool_call_id.unwrap_or_default(),
         ..Message::default()
     };
-    message.tool_calls = fields.each("tool_calls", tool_call)?;
-    match fields.take("content") {
-        Some(Value::String(text)) => message.content = text,
-        Some(Value::Array(parts)) => {
+    if message.role == "tool"
+        && let Some(name) = sent.name
+    {
+        message.tool_name = String::from_value(name, "name")?;
+    }
+    match sent.content {
+        Some(OpenAiContent::Text(text)) => message.content = text,
+        Some(OpenAiContent::Parts(parts)) => {
             for part in parts {
-                content_part(part, &mut message)?;
+                add_part(part, &mut message)?;
             }
         }
         None if !message.tool_calls.is_empty() => {}
         None => refuse!("invalid message content type: <nil>"),
-        Some(_) => refuse!("invalid message content type"),
-    }
-    for name in ["reasoning", "reasoning_content"] {
-        if let Some(text) = fields.text(name)? {
-            message.thinking = text;
-        }
-    }
-    message.tool_call_id = fields.text("tool_call_id")?.unwrap_or_default();
-    if message.role == "tool" {
-        message.tool_name = fields.text("name")?.unwrap_or_default();
     }
     Ok(message)
 }
 
-fn content_part(part: Value, message: &mut Message) -> Result<(), ApiError> {
-    let invalid = || ApiError::bad_request("invalid message format");
-    let Value::Object(part) = part else {
-        return Err(invalid());
+fn add_part(part: OpenAiPart, message: &mut Message) -> Result<(), ApiError> {
+    let url = match part {
+        OpenAiPart::Text { text: Some(text) } => {
+            parts::append(&mut message.content, &text);
+            return Ok(());
+        }
+        OpenAiPart::Image { image_url } => match image_url {
+            Some(ImageUrl::Text(url)) => Some(url),
+            Some(ImageUrl::Object(address)) => address.url,
+            None => None,
+        },
+        OpenAiPart::Other(kind) if kind == "input_audio" => {
+            refuse!("audio input is not supported")
+        }
+        OpenAiPart::Text { text: None } | OpenAiPart::Other(_) => None,
     };
-    let mut part = Fields::from(part);
-    match part.text("type")?.as_deref() {
-        Some("text") => {
-            let text = part.text("text")?.ok_or_else(invalid)?;
-            if !message.content.is_empty() {
-                message.content.push('\n');
-            }
-            message.content.push_str(&text);
-        }
-        Some("image_url") => {
-            let url = match part.take("image_url") {
-                Some(Value::String(url)) => Some(url),
-                Some(Value::Object(inner)) => Fields::from(inner).text("url")?,
-                _ => None,
-            };
-            message
-                .images
-                .push(parts::image(&url.ok_or_else(invalid)?)?);
-        }
-        Some("input_audio") => refuse!("audio input is not supported"),
-        _ => return Err(invalid()),
-    }
+    let url = url.ok_or_else(|| ApiError::bad_request("invalid message format"))?;
+    message.images.push(parts::image(&url)?);
     Ok(())
 }
 
-fn tool_call(mut fields: Fields) -> Result<ToolCall, ApiError> {
-    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
-    let name = function.text("name")?.unwrap_or_default();
-    let id = fields.text("id")?.unwrap_or_default();
-    match function.take("arguments") {
-        Some(Value::String(arguments)) => parts::call(id, name, &arguments),
-        None => parts::call(id, name, ""),
-        Some(_) => Err(ApiError::bad_request("invalid tool call arguments")),
+fn tool_call(call: OpenAiToolCall) -> Result<ToolCall, ApiError> {
+    let (id, name) = (call.id, call.function.name);
+    match call.function.arguments {
+        Value::String(arguments) => parts::call(id, name, &arguments),
+        Value::Null => parts::call(id, name, ""),
+        _ => Err(ApiError::bad_request("invalid tool call arguments")),
     }
 }
 
-fn tool(mut fields: Fields) -> Result<Tool, ApiError> {
-    let kind = fields.text("type")?.unwrap_or_else(|| "function".into());
-    if kind != "function" {
-        refuse!("tools of type {kind:?} are not supported");
+fn tool(tool: OpenAiTool) -> Result<Tool, ApiError> {
+    let function = tool.function;
+    if function.name.is_empty() {
+        refuse!("a tool needs function.name");
     }
-    let mut function = Fields::from(fields.object("function")?.unwrap_or_default());
-    let name = function.text("name")?.filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| ApiError::bad_request("a tool needs function.name"))?;
-    let description = function.text("description")?;
-    let strict = function.bool("strict")?;
-    let parameters = function.take("parameters");
-    Ok(parts::tool(name, description, parameters, strict))
+    let (name, description) = (function.name, function.description);
+    Ok(parts::tool(
+        name,
+        description,
+        function.parameters,
+        function.strict,
+    ))
 }
 
-fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
+fn tool_choice(choice: Option<OpenAiToolChoice>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     let choice = match choice {
         None => return Ok(ToolChoice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
+        Some(OpenAiToolChoice::Word(word)) => match word.as_str() {
             "auto" => return Ok(ToolChoice::Auto),
             "none" => return Ok(ToolChoice::None),
             "required" => ToolChoice::Required,
@@ -152,36 +254,14 @@ fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiE
                 "invalid tool_choice: {word:?} (must be \"none\", \"auto\", \"required\" or a function)"
             ),
         },
-        Some(Value::Object(choice)) => {
-            let mut choice = Fields::from(choice);
-            let mut function = Fields::from(choice.object("function")?.unwrap_or_default());
-            let name = function.text("name")?;
-            let name =
-                name.ok_or_else(|| ApiError::bad_request("tool_choice needs function.name"))?;
-            ToolChoice::Named(name)
+        Some(OpenAiToolChoice::Function(mut choice)) => {
+            let mut function: Fields = choice.get("function")?;
+            let name: Option<String> = function.get("name")?;
+            let missing = || ApiError::bad_request("tool_choice needs function.name");
+            ToolChoice::Named(name.ok_or_else(missing)?)
         }
-        Some(_) => refuse!("invalid tool_choice"),
     };
     parts::check_choice(choice, tools)
-}
-
-/// Takes what several clients say about thinking.
-fn think(fields: &mut Fields) -> Result<Option<llmsrv_chat::Think>, ApiError> {
-    if let Some(value) = fields.take("think") {
-        return native::think(&value).map(Some);
-    }
-    let reasoning = fields.object("reasoning")?.unwrap_or_default();
-    let effort = fields
-        .text("reasoning_effort")?
-        .or(Fields::from(reasoning).text("effort")?);
-    if let Some(effort) = effort {
-        return parts::effort(&effort).map(Some);
-    }
-    let kwargs = fields.object("chat_template_kwargs")?.unwrap_or_default();
-    match Fields::from(kwargs).bool("enable_thinking")? {
-        Some(false) => Ok(Some(llmsrv_chat::Think::Off)),
-        _ => Ok(None),
-    }
 }
 
 /// Writes an answer.

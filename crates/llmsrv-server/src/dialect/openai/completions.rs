@@ -1,45 +1,58 @@
 //! `/v1/completions`.
 
-use llmsrv_api::lenient::Fields;
+use llmsrv_api::{from_value, lenient::BodyError, options::Stop, request};
 use llmsrv_engine::TokenInfo;
 use serde_json::{Value, json};
 
 use super::{
-    FINGERPRINT, MAX_ANSWERS,
+    Common, FINGERPRINT, MAX_ANSWERS,
     answer::{Completion, CompletionChoice, CompletionLogProbs, Usage},
-    common, include_usage, seconds,
+    seconds,
 };
 use crate::{
-    dialect::{
-        Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, native, parts, to_value,
-    },
+    dialect::{Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, parts, to_value},
     error::{ApiError, refuse},
     job::{Generate, Input, Job},
 };
 
-/// Parses a request.
-pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionEncoder), ApiError> {
-    let model = native::model_name(&mut fields)?.ok_or_else(ApiError::model_required)?;
-    let prompt = match fields.take("prompt") {
-        None => String::new(),
-        Some(Value::String(text)) => text,
-        Some(Value::Array(mut texts)) if texts.len() == 1 && texts[0].is_string() => {
-            match texts.swap_remove(0) {
-                Value::String(text) => text,
-                _ => String::new(),
-            }
-        }
-        Some(_) => refuse!("prompt must be one string"),
-    };
-    let echo = fields.bool("echo")?.unwrap_or(false);
+request! {
+    pub(crate) struct CompletionRequest with common: Common {
+        /// The text to continue.
+        #[schema(value_type = Option<Stop>)] prompt: Option<Prompt>,
+        /// Text after the gap that the model fills.
+        suffix: Option<String>,
+        /// Begin the answer with the prompt.
+        echo: Option<bool>,
+        /// Make so many answers and give the `n` most probable ones; not for streams.
+        #[schema(minimum = 1, maximum = 32)] best_of: Option<i64>,
+        /// Alternatives reported for each token.
+        #[schema(minimum = 0, maximum = 20)] logprobs: Option<i64>,
+    }
+}
+
+/// A text, or a list of one.
+struct Prompt(String);
+
+from_value!(Prompt, |_| true, |value, name| {
+    match Stop::from_value(value, name) {
+        Ok(Stop::One(text)) => Ok(Prompt(text)),
+        Ok(Stop::Several(texts)) if texts.len() == 1 => Ok(Prompt(texts.concat())),
+        _ => Err(BodyError::Meaning(format!("{name} must be one string"))),
+    }
+});
+
+/// Makes a job of a request, and what writes its answer.
+pub(crate) fn completion(request: CompletionRequest) -> Result<(Job, CompletionEncoder), ApiError> {
+    let common = request.common;
+    let prompt = request.prompt.map_or_else(String::new, |prompt| prompt.0);
     let generate = Generate {
         prompt: prompt.clone(),
-        suffix: fields.text("suffix")?.unwrap_or_default(),
+        suffix: request.suffix.unwrap_or_default(),
         ..Generate::default()
     };
-    let mut job = Job::new(model, Input::Generate(generate));
-    common(&mut fields, &mut job)?;
-    if let Some(best_of) = fields.integer("best_of")? {
+    let include_usage = common.include_usage();
+    let mut job = common.job(Input::Generate(generate))?;
+    if let Some(best_of) = request.best_of {
         let best_of = usize::try_from(best_of).ok();
         let best_of = best_of.filter(|best_of| (job.n_best..=MAX_ANSWERS).contains(best_of));
         job.n_answers = best_of.ok_or_else(|| {
@@ -49,8 +62,7 @@ pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionEnc
             refuse!("best_of cannot be streamed: which answers are the best is known at the end");
         }
     }
-    let top = fields.integer("logprobs")?;
-    job.logprobs = match top.map(usize::try_from) {
+    job.logprobs = match request.logprobs.map(usize::try_from) {
         None => None,
         Some(Ok(top)) if top <= 20 => Some(top),
         Some(_) => refuse!("logprobs must be between 0 and 20"),
@@ -59,8 +71,11 @@ pub(crate) fn parse_completion(mut fields: Fields) -> Result<(Job, CompletionEnc
         id: format!("cmpl-{}", id24()),
         model: job.model.clone(),
         created: seconds(),
-        include_usage: include_usage(&mut fields)?,
-        echo: if echo { prompt } else { String::new() },
+        include_usage,
+        echo: request
+            .echo
+            .filter(|echo| *echo)
+            .map_or_else(String::new, |_| prompt),
         answers: Vec::new(),
     };
     Ok((job, writer))

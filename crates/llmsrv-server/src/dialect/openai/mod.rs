@@ -5,80 +5,118 @@ pub(crate) mod answer;
 mod chat;
 mod completions;
 
-pub(crate) use chat::parse_chat;
-pub(crate) use completions::parse_completion;
+pub(crate) use chat::{ChatCompletionRequest, OpenAiToolChoice, Reasoning, chat};
+pub(crate) use completions::{CompletionRequest, completion};
 
 use jiff::Timestamp;
-use llmsrv_api::lenient::Fields;
+use llmsrv_api::{
+    keep_alive::KeepAlive, lenient::Fields, members::FromValue as _, options::Stop, request,
+};
 use llmsrv_engine::GrammarSpec;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{native, parts};
+use super::{
+    native::{self, Named},
+    parts::{self, Beside},
+};
 use crate::{
     error::{ApiError, refuse},
-    job::Job,
+    format::grammar_of,
+    job::{Input, Job},
 };
 
-/// Puts what both requests have into a job.
-fn common(fields: &mut Fields, job: &mut Job) -> Result<(), ApiError> {
-    let mut options = parts::extra_options(fields)?;
-    let mut put = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            options.insert(name.to_owned(), value);
-        }
-    };
-    // These two do not come from the model: clients of this dialect expect its own defaults.
-    for name in ["temperature", "top_p"] {
-        put(name, Some(fields.take(name).unwrap_or(json!(1.0))));
+request! {
+    /// What both requests have.
+    struct Common with named: Named, options: OpenAiOptions {
+        /// As events; off by default.
+        stream: Option<bool>,
+        stream_options: Option<StreamOptions>,
+        stop: Option<Stop>,
+        #[schema(minimum = -1)] max_tokens: Option<i64>,
+        #[schema(minimum = -1)] max_completion_tokens: Option<i64>,
+        /// So many answers to the same prompt.
+        #[schema(minimum = 1, maximum = 32)] n: Option<i64>,
+        /// A number to add for each of these tokens.
+        #[schema(value_type = Option<Object>)] logit_bias: Map<String, Value>,
+        keep_alive: Option<KeepAlive>,
+        /// Drop old messages, or cut the prompt, when it is too long; it is refused otherwise.
+        truncate: Option<bool>,
     }
-    for name in ["frequency_penalty", "presence_penalty", "seed"] {
-        put(name, fields.take(name));
+
+    object StreamOptions {
+        /// End the stream with the number of tokens.
+        include_usage: Option<bool>,
     }
-    put("stop", parts::stop(fields, "stop")?);
-    let most = fields.integer("max_completion_tokens")?;
-    let most = most.or(fields.integer("max_tokens")?);
-    if most.is_some_and(|most| most < 0 && most != -1) {
-        refuse!("max_tokens must not be negative");
+
+    object ResponseFormat {
+        /// `text`, `json_object` or `json_schema`.
+        #[schema(value_type = String)] r#type: Option<String>,
+        #[schema(value_type = Option<Object>)] json_schema: Fields,
     }
-    put("num_predict", most.map(Value::from));
-    job.read_options(&options)?;
-    job.n_answers = match fields.integer("n")?.map(usize::try_from) {
-        None => 1,
-        Some(Ok(n)) if (1..=MAX_ANSWERS).contains(&n) => n,
-        Some(_) => refuse!("n must be between 1 and {MAX_ANSWERS}"),
-    };
-    job.n_best = job.n_answers;
-    job.logit_bias = native::logit_bias(fields)?;
-    job.keep_alive = native::keep_alive(fields)?;
-    // These dialects have no word for what was dropped: it happens only where it was asked for.
-    job.truncate = fields.bool("truncate")?.unwrap_or(false);
-    job.stream = fields.bool("stream")?.unwrap_or(false);
-    Ok(())
 }
 
-/// Takes whether the stream is to end with the number of tokens.
-fn include_usage(fields: &mut Fields) -> Result<bool, ApiError> {
-    let options = fields.object("stream_options")?.unwrap_or_default();
-    Ok(Fields::from(options)
-        .bool("include_usage")?
-        .unwrap_or(false))
+type OpenAiOptions = Beside<OpenAi>;
+struct OpenAi;
+
+impl parts::Dialect for OpenAi {
+    const OWN: &'static [(&'static str, Option<f64>)] = &[
+        ("temperature", Some(1.0)),
+        ("top_p", Some(1.0)),
+        ("frequency_penalty", None),
+        ("presence_penalty", None),
+        ("seed", None),
+    ];
+}
+
+impl Common {
+    /// Whether the stream is to end with the number of tokens.
+    fn include_usage(&self) -> bool {
+        let options = self.stream_options.as_ref();
+        options.and_then(|options| options.include_usage) == Some(true)
+    }
+
+    /// Makes a job of what both requests have.
+    fn job(self, input: Input) -> Result<Job, ApiError> {
+        let mut job = Job::new(self.named.required()?, input);
+        job.read_options(&self.options.options)?;
+        if let Some(stop) = self.stop {
+            job.options.stop = Some(match stop {
+                Stop::One(text) => vec![text],
+                Stop::Several(texts) => texts,
+            });
+        }
+        let most = self.max_completion_tokens.or(self.max_tokens);
+        if most.is_some_and(|most| most < 0 && most != -1) {
+            refuse!("max_tokens must not be negative");
+        }
+        job.options.num_predict = most.or(job.options.num_predict);
+        job.n_answers = match self.n.map(usize::try_from) {
+            None => 1,
+            Some(Ok(n)) if (1..=MAX_ANSWERS).contains(&n) => n,
+            Some(_) => refuse!("n must be between 1 and {MAX_ANSWERS}"),
+        };
+        job.n_best = job.n_answers;
+        job.logit_bias = native::logit_bias(&self.logit_bias)?;
+        job.keep_alive = self.keep_alive;
+        // These dialects have no word for what was dropped: it happens only where it was asked for.
+        job.truncate = self.truncate.unwrap_or(false);
+        job.stream = self.stream.unwrap_or(false);
+        Ok(job)
+    }
 }
 
 /// Reads `response_format`.
-fn response_format(format: Map<String, Value>) -> Result<Option<GrammarSpec>, ApiError> {
-    let whole = Value::Object(format.clone());
-    let mut format = Fields::from(format);
-    match format.text("type")?.as_deref() {
+fn response_format(format: Value) -> Result<Option<GrammarSpec>, ApiError> {
+    let mut asked = ResponseFormat::from_value(format.clone(), "response_format")?;
+    match asked.r#type.as_deref() {
         None | Some("text") => Ok(None),
         Some("json_object") => Ok(Some(GrammarSpec::Json)),
         Some("json_schema") => {
-            let mut inner = Fields::from(format.object("json_schema")?.unwrap_or_default());
-            let schema = inner
-                .take("schema")
-                .ok_or_else(|| ApiError::bad_request("response_format needs json_schema.schema"))?;
-            native::grammar(schema)
+            let schema = asked.json_schema.take("schema");
+            let missing = || ApiError::bad_request("response_format needs json_schema.schema");
+            grammar_of(&schema.ok_or_else(missing)?)
         }
-        Some(_) => native::grammar(whole),
+        Some(_) => grammar_of(&format),
     }
 }
 

@@ -4,5 +4,5 @@
 mod parse;
 mod write;
 
-pub(crate) use parse::parse_response;
+pub(crate) use parse::{ResponseRequest, response};
 pub(crate) use write::ResponseObject;

@@ -1,95 +1,136 @@
 //! From a request to a job.
 
 use llmsrv_api::{
+    keep_alive::KeepAlive,
     lenient::Fields,
+    members::FromValue as _,
     native::{Message, Tool},
+    one_of, request,
 };
 use llmsrv_engine::GrammarSpec;
 use serde_json::{Map, Value, json};
 
 use super::write::ResponsesEncoder;
 use crate::{
-    dialect::{native, parts},
+    dialect::{
+        openai::{OpenAiToolChoice, Reasoning},
+        parts::{self, Beside},
+    },
     error::{ApiError, refuse},
+    format::grammar_of,
     job::{Input, Job, ToolChoice},
 };
 
-/// Parses a request.
-pub(crate) fn parse_response(mut fields: Fields) -> Result<(Job, ResponsesEncoder), ApiError> {
-    let model = fields.text("model")?.filter(|model| !model.is_empty());
-    let model = model.ok_or_else(ApiError::model_required)?;
-    for name in ["previous_response_id", "conversation"] {
-        if fields.take(name).is_some() {
+request! {
+    pub(crate) struct ResponseRequest with options: ResponseOptions {
+        /// Name of the model, such as `qwen3:8b`.
+        model: String,
+        #[schema(ignore)] previous_response_id: Option<Value>,
+        #[schema(ignore)] conversation: Option<Value>,
+        /// A text, or the items so far.
+        #[schema(value_type = ResponseInput)] input: Option<ResponseInput>,
+        /// The system text.
+        instructions: Option<String>,
+        #[schema(value_type = Option<Vec<Object>>)] tools: Vec<Value>,
+        #[schema(value_type = Option<OpenAiToolChoice>)] tool_choice: Option<Value>,
+        /// How the answer is to look.
+        #[schema(value_type = Option<Object>)] text: Fields,
+        #[schema(value_type = Option<Reasoning>)] reasoning: Map<String, Value>,
+        #[schema(minimum = 1)] max_output_tokens: Option<i64>,
+        /// `auto` drops old messages when the prompt is too long.
+        truncation: Option<String>,
+        /// As events; off by default.
+        stream: Option<bool>,
+        /// Only false is possible.
+        background: Option<bool>,
+        parallel_tool_calls: Option<bool>,
+        #[schema(value_type = Option<Object>)] metadata: Map<String, Value>,
+        #[schema(ignore)] user: Option<Value>,
+        keep_alive: Option<KeepAlive>,
+    }
+}
+
+one_of! {
+    enum ResponseInput {
+        Text(String),
+        #[schema(value_type = Vec<Object>)] Items(Vec<Fields>),
+    } else |_, value| if value.is_array() {
+        "input: an item must be an object".into()
+    } else {
+        "input must be a string or a list of items".into()
+    }
+}
+
+type ResponseOptions = Beside<Responses>;
+struct Responses;
+
+impl parts::Dialect for Responses {
+    const OWN: &'static [(&'static str, Option<f64>)] =
+        &[("temperature", Some(1.0)), ("top_p", None)];
+}
+
+/// Makes a job of a request, and what writes its answer.
+pub(crate) fn response(mut request: ResponseRequest) -> Result<(Job, ResponsesEncoder), ApiError> {
+    if request.model.is_empty() {
+        return Err(ApiError::model_required());
+    }
+    for (name, value) in [
+        ("previous_response_id", request.previous_response_id),
+        ("conversation", request.conversation),
+    ] {
+        if value.is_some() {
             refuse!(
                 "{name} is not supported: responses are not kept; send the whole conversation as input"
             );
         }
     }
-    if fields.bool("background")?.unwrap_or(false) {
+    if request.background == Some(true) {
         refuse!("background responses are not supported");
     }
-    let instructions = fields.text("instructions")?;
     let mut messages = Vec::new();
-    if let Some(text) = instructions.clone().filter(|text| !text.is_empty()) {
+    if let Some(text) = request.instructions.clone().filter(|text| !text.is_empty()) {
         messages.push(said("system", text));
     }
-    input(fields.take("input"), &mut messages)?;
+    input(request.input, &mut messages)?;
     parts::link_calls(&mut messages);
-    let sent_tools = fields.list("tools")?.unwrap_or_default();
     let mut tools = Vec::new();
-    for tool in &sent_tools {
+    for tool in &request.tools {
         add_tool(tool, "", &mut tools)?;
     }
-    let sent_choice = fields.take("tool_choice");
-    let choice = tool_choice(sent_choice.clone(), &tools)?;
-    let mut reasoning = Fields::from(fields.object("reasoning")?.unwrap_or_default());
-    let effort = reasoning.text("effort")?;
-    let mut text = Fields::from(fields.object("text")?.unwrap_or_default());
-    let format = text.object("format")?;
-
-    let mut job = Job::new(model, Input::Chat { messages, tools });
-    job.tool_choice = choice;
-    job.parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
-    let mut options = parts::extra_options(&mut fields)?;
-    let temperature = fields.take("temperature").unwrap_or(json!(1.0));
-    let top_p = fields.take("top_p");
-    let max_output_tokens = fields.integer("max_output_tokens")?;
-    if max_output_tokens.is_some_and(|most| most < 1) {
+    let choice = tool_choice(request.tool_choice.clone(), &tools)?;
+    let reasoning = Reasoning::from_value(request.reasoning.clone().into(), "reasoning")?;
+    let effort: Option<String> = Fields::from(request.reasoning).get("effort")?;
+    let format: Option<Map<String, Value>> = request.text.get("format")?;
+    if request.max_output_tokens.is_some_and(|most| most < 1) {
         refuse!("max_output_tokens must be at least 1");
     }
-    for (name, value) in [
-        ("temperature", Some(temperature.clone())),
-        ("top_p", top_p.clone()),
-        ("num_predict", max_output_tokens.map(Value::from)),
-    ] {
-        if let Some(value) = value {
-            options.insert(name.to_owned(), value);
-        }
-    }
+    let mut job = Job::new(request.model, Input::Chat { messages, tools });
+    job.tool_choice = choice;
+    job.parallel_calls = request.parallel_tool_calls.unwrap_or(true);
+    let mut options = request.options.options;
     job.read_options(&options)?;
+    job.options.num_predict = request.max_output_tokens.or(job.options.num_predict);
     job.grammar = format.clone().map_or(Ok(None), grammar)?;
-    job.think = effort.as_deref().map(parts::effort).transpose()?;
-    job.keep_alive = native::keep_alive(&mut fields)?;
-    let truncation = fields
-        .text("truncation")?
-        .unwrap_or_else(|| "disabled".into());
+    job.think = reasoning.effort.map(|effort| effort.0);
+    job.keep_alive = request.keep_alive;
+    let truncation = request.truncation.unwrap_or_else(|| "disabled".into());
     job.truncate = truncation == "auto";
-    job.stream = fields.bool("stream")?.unwrap_or(false);
+    job.stream = request.stream.unwrap_or(false);
     let echo = json!({
-        "instructions": instructions,
-        "max_output_tokens": max_output_tokens,
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
         "parallel_tool_calls": job.parallel_calls,
         "previous_response_id": null,
         "reasoning": {"effort": effort, "summary": null},
         "store": false,
-        "temperature": temperature,
+        "temperature": options.remove("temperature"),
         "text": {"format": format.map_or(json!({"type": "text"}), Value::Object)},
-        "tool_choice": sent_choice.unwrap_or(json!("auto")),
-        "tools": sent_tools,
-        "top_p": top_p.unwrap_or(json!(1.0)),
+        "tool_choice": request.tool_choice.unwrap_or(json!("auto")),
+        "tools": request.tools,
+        "top_p": options.remove("top_p").unwrap_or(json!(1.0)),
         "truncation": truncation,
-        "user": fields.take("user"),
-        "metadata": fields.object("metadata")?.unwrap_or_default(),
+        "user": request.user,
+        "metadata": request.metadata,
     });
     let writer = ResponsesEncoder::new(&job.model, echo);
     Ok((job, writer))
@@ -103,27 +144,22 @@ fn said(role: &str, content: String) -> Message {
     }
 }
 
-fn input(input: Option<Value>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
+fn input(input: Option<ResponseInput>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
     let items = match input {
-        Some(Value::String(text)) => {
+        Some(ResponseInput::Text(text)) => {
             messages.push(said("user", text));
             return Ok(());
         }
-        Some(Value::Array(items)) => items,
+        Some(ResponseInput::Items(items)) => items,
         None => Vec::new(),
-        Some(_) => refuse!("input must be a string or a list of items"),
     };
     if items.is_empty() {
         refuse!("input is required");
     }
     let mut thinking = String::new();
-    for item in items {
-        let Value::Object(item) = item else {
-            refuse!("input: an item must be an object");
-        };
-        let mut item = Fields::from(item);
-        let kind = item.text("type")?.unwrap_or_else(|| "message".into());
-        match kind.as_str() {
+    for mut item in items {
+        let kind: Option<String> = item.get("type")?;
+        match kind.as_deref().unwrap_or("message") {
             "message" => {
                 let mut message = message(&mut item)?;
                 if message.role == "assistant" {
@@ -132,10 +168,8 @@ fn input(input: Option<Value>, messages: &mut Vec<Message>) -> Result<(), ApiErr
                 messages.push(message);
             }
             "function_call" => {
-                let id = item.text("call_id")?.unwrap_or_default();
-                let name = item.text("name")?.unwrap_or_default();
-                let arguments = item.text("arguments")?.unwrap_or_default();
-                let call = parts::call(id, name, &arguments)?;
+                let (id, name) = (item.get("call_id")?, item.get("name")?);
+                let call = parts::call(id, name, &item.get::<String>("arguments")?)?;
                 // Calls that follow each other, or a text, were one answer.
                 match messages.last_mut() {
                     Some(last) if last.role == "assistant" && thinking.is_empty() => {
@@ -151,7 +185,7 @@ fn input(input: Option<Value>, messages: &mut Vec<Message>) -> Result<(), ApiErr
             "function_call_output" => {
                 let mut result = said("tool", String::new());
                 content(item.take("output"), &mut result)?;
-                result.tool_call_id = item.text("call_id")?.unwrap_or_default();
+                result.tool_call_id = item.get("call_id")?;
                 messages.push(result);
             }
             "reasoning" => thinking = reasoning(&mut item)?,
@@ -166,7 +200,7 @@ fn input(input: Option<Value>, messages: &mut Vec<Message>) -> Result<(), ApiErr
 }
 
 fn message(item: &mut Fields) -> Result<Message, ApiError> {
-    let role = item.text("role")?.unwrap_or_default().to_lowercase();
+    let role = item.get::<String>("role")?.to_lowercase();
     let role = if role == "developer" { "system" } else { &role };
     let mut message = said(role, String::new());
     content(item.take("content"), &mut message)?;
@@ -188,20 +222,15 @@ fn content(content: Option<Value>, message: &mut Message) -> Result<(), ApiError
             refuse!("input: a part must be an object");
         };
         let mut part = Fields::from(part);
-        match part.text("type")?.unwrap_or_default().as_str() {
+        match part.get::<String>("type")?.as_str() {
             "input_text" | "output_text" | "text" | "summary_text" => {
-                let text = part.text("text")?.unwrap_or_default();
-                if !message.content.is_empty() {
-                    message.content.push('\n');
-                }
-                message.content.push_str(&text);
+                parts::append(&mut message.content, &part.get::<String>("text")?);
             }
-            "refusal" => message.content += &part.text("refusal")?.unwrap_or_default(),
+            "refusal" => message.content += &part.get::<String>("refusal")?,
             "input_image" => {
-                let url = part.text("image_url")?;
-                let url = url.ok_or_else(|| {
-                    ApiError::bad_request("input_image needs image_url with the image's data")
-                })?;
+                let Some(url) = part.get::<Option<String>>("image_url")? else {
+                    refuse!("input_image needs image_url with the image's data");
+                };
                 message.images.push(parts::image(&url)?);
             }
             other => refuse!("input: parts of type {other:?} are not supported"),
@@ -212,7 +241,7 @@ fn content(content: Option<Value>, message: &mut Message) -> Result<(), ApiError
 
 /// Returns the thinking of an earlier answer, as we or another service wrote it.
 fn reasoning(item: &mut Fields) -> Result<String, ApiError> {
-    if let Some(text) = item.text("encrypted_content")? {
+    if let Some(text) = item.get("encrypted_content")? {
         return Ok(text);
     }
     let mut holder = Message::default();
@@ -226,24 +255,22 @@ fn add_tool(tool: &Value, prefix: &str, tools: &mut Vec<Tool>) -> Result<(), Api
         refuse!("tools: a tool must be an object");
     };
     let mut tool = Fields::from(tool.clone());
-    let kind = tool.text("type")?.unwrap_or_default();
-    let name = tool.text("name")?.filter(|name| !name.is_empty());
-    let named = || {
-        name.clone()
-            .ok_or_else(|| ApiError::bad_request("tools: name is required"))
-    };
+    let kind: String = tool.get("type")?;
+    let name: String = tool.get("name")?;
+    let is_known = kind == "function" || kind == "namespace" && prefix.is_empty();
+    if is_known && name.is_empty() {
+        refuse!("tools: name is required");
+    }
+    let name = format!("{prefix}{name}");
     match kind.as_str() {
         "function" => {
-            let description = tool.text("description")?;
-            let name = format!("{prefix}{}", named()?);
-            let strict = tool.bool("strict")?;
+            let (description, strict) = (tool.get("description")?, tool.get("strict")?);
             let parameters = tool.take("parameters");
             tools.push(parts::tool(name, description, parameters, strict));
         }
         "namespace" if prefix.is_empty() => {
-            let prefix = format!("{}.", named()?);
-            for member in tool.list("tools")?.unwrap_or_default() {
-                add_tool(&member, &prefix, tools)?;
+            for member in tool.get::<Vec<Value>>("tools")? {
+                add_tool(&member, &format!("{name}."), tools)?;
             }
         }
         other => tracing::warn!(kind = other, "a tool of the service is not available here"),
@@ -253,34 +280,33 @@ fn add_tool(tool: &Value, prefix: &str, tools: &mut Vec<Tool>) -> Result<(), Api
 
 fn tool_choice(choice: Option<Value>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     let invalid = || ApiError::bad_request("invalid tool_choice");
-    let choice = match choice {
+    let choice = choice.map(|choice| OpenAiToolChoice::from_value(choice, "tool_choice"));
+    let choice = match choice.transpose()? {
         None => ToolChoice::Auto,
-        Some(Value::String(word)) => match word.as_str() {
+        Some(OpenAiToolChoice::Word(word)) => match word.as_str() {
             "auto" => ToolChoice::Auto,
             "none" => ToolChoice::None,
             "required" => ToolChoice::Required,
             _ => return Err(invalid()),
         },
-        Some(Value::Object(choice)) => {
-            let mut choice = Fields::from(choice);
-            match (choice.text("type")?.as_deref(), choice.text("name")?) {
-                (Some("function"), Some(name)) => ToolChoice::Named(name),
+        Some(OpenAiToolChoice::Function(mut choice)) => {
+            match (choice.get::<String>("type")?.as_str(), choice.get("name")?) {
+                ("function", Some(name)) => ToolChoice::Named(name),
                 _ => return Err(invalid()),
             }
         }
-        Some(_) => return Err(invalid()),
     };
     parts::check_choice(choice, tools)
 }
 
 fn grammar(format: Map<String, Value>) -> Result<Option<GrammarSpec>, ApiError> {
-    let whole = Value::Object(format.clone());
-    let mut format = Fields::from(format);
-    match (format.text("type")?.as_deref(), format.take("schema")) {
+    let mut asked = Fields::from(format.clone());
+    let kind: Option<String> = asked.get("type")?;
+    match (kind.as_deref(), asked.take("schema")) {
         (None | Some("text"), _) => Ok(None),
         (Some("json_object"), _) => Ok(Some(GrammarSpec::Json)),
-        (Some("json_schema"), Some(schema)) => native::grammar(schema),
+        (Some("json_schema"), Some(schema)) => grammar_of(&schema),
         (Some("json_schema"), None) => Err(ApiError::bad_request("text.format needs a schema")),
-        _ => native::grammar(whole),
+        _ => grammar_of(&format.into()),
     }
 }

@@ -1,8 +1,7 @@
 //! The description of the whole API as an OpenAPI 3.1 document.
 //!
 //! Each endpoint is a row: method, path, what it is for, and the types of its bodies. The schemas
-//! come from the wire types; requests are parsed more leniently than a derived parser has, so
-//! theirs are types of their own, which tests hold against the parsers.
+//! come from the wire types, which stand beside what reads and writes them.
 
 mod compatible;
 mod native;
@@ -17,8 +16,8 @@ use http::header;
 use utoipa::{
     ToSchema,
     openapi::{
-        Components, Content, HttpMethod, Info, License, OpenApi, OpenApiBuilder, Paths, Ref, RefOr,
-        Required, ResponseBuilder, Schema,
+        Components, Content, HttpMethod, Info, License, Object, OpenApi, OpenApiBuilder, Paths,
+        Ref, RefOr, Required, ResponseBuilder, Schema,
         path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn},
         request_body::RequestBodyBuilder,
         schema::{ObjectBuilder, Type},
@@ -85,6 +84,31 @@ impl Schemas {
         T::schemas(&mut self.0);
         self.0.push((T::name().into_owned(), T::schema()));
         Ref::from_schema_name(T::name()).into()
+    }
+
+    /// Takes in a request, whose members stand beside those of its parts.
+    fn request<T: ToSchema>(&mut self) -> RefOr<Schema> {
+        T::schemas(&mut self.0);
+        let whole = merged(T::schema());
+        self.0.push((T::name().into_owned(), whole.into()));
+        Ref::from_schema_name(T::name()).into()
+    }
+}
+
+/// Makes one object of a schema and those of its parts.
+fn merged(schema: RefOr<Schema>) -> Object {
+    match schema {
+        RefOr::T(Schema::Object(object)) => object,
+        RefOr::T(Schema::AllOf(parts)) => {
+            let mut whole = Object::new();
+            whole.description = parts.description;
+            for part in parts.items.into_iter().map(merged) {
+                whole.required.extend(part.required);
+                whole.properties.extend(part.properties);
+            }
+            whole
+        }
+        _ => Object::new(),
     }
 }
 

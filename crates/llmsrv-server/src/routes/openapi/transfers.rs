@@ -1,11 +1,14 @@
 //! Models that come in, go out and are made.
-#![expect(dead_code, reason = "the types are there for their schemas")]
 
 use llmsrv_api::{catalogue::Catalogue, progress::Progress};
-use serde_json::Value;
-use utoipa::{ToSchema, openapi::HttpMethod};
+use utoipa::openapi::HttpMethod;
 
-use super::{JSON, LINES, REFUSALS, Row, Schemas, native::Error};
+use super::{JSON, LINES, REFUSALS, Row, Schemas};
+use crate::{
+    create::CreateRequest,
+    error::Error,
+    routes::{account::Recommendations, registry::TransferRequest},
+};
 
 /// Returns the endpoints.
 pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
@@ -42,11 +45,11 @@ pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
             .refuses(&error, &[401, 404])
             .about("With what each would be like on this machine.")
             .gives("The models", s.add::<Catalogue>()),
-        work("/api/pull", "Fetch a model from a registry").takes(s.add::<TransferRequest>()),
-        work("/api/push", "Send a model to a registry").takes(s.add::<TransferRequest>()),
+        work("/api/pull", "Fetch a model from a registry").takes(s.request::<TransferRequest>()),
+        work("/api/push", "Send a model to a registry").takes(s.request::<TransferRequest>()),
         work("/api/create", "Make a model")
             .about("From another model, or from files that were sent as blobs before.")
-            .takes(s.add::<CreateRequest>()),
+            .takes(s.request::<CreateRequest>()),
         blob(HttpMethod::Post, "Send a file")
             .refuses(&error, &[400, 401, 500, 503])
             .answers(200, "It was there already", [])
@@ -75,42 +78,3 @@ pub(super) fn rows(s: &mut Schemas) -> Vec<Row> {
 const TOO_MANY: &str = "The client has sent too many requests";
 const MODELS: &str = "Models";
 const ACCOUNT: &str = "Account";
-
-#[derive(ToSchema)]
-struct TransferRequest {
-    /// Name of the model, such as `llama3.2`, `hf.co/user/repository:Q4_K_M` or `host/name:tag`.
-    model: String,
-    /// Allow a certificate that cannot be verified, or none on this machine's own network.
-    insecure: Option<bool>,
-    stream: Option<bool>,
-}
-
-#[derive(ToSchema)]
-struct CreateRequest {
-    /// Name of the new model.
-    model: String,
-    /// Name of the model it is made from.
-    from: Option<String>,
-    /// Digests of files that were sent before, by their names.
-    #[schema(value_type = Option<Object>)]
-    files: Option<Value>,
-    /// Digests of a LoRA adapter's files, by their names.
-    #[schema(value_type = Option<Object>)]
-    adapters: Option<Value>,
-    template: Option<String>,
-    system: Option<String>,
-    /// Options for every request.
-    #[schema(value_type = Option<Object>)]
-    parameters: Option<Value>,
-    /// Type of the new weights, such as `Q4_K_M`.
-    quantize: Option<String>,
-    /// Digest of an importance matrix that was sent before, to quantize with.
-    imatrix: Option<String>,
-    stream: Option<bool>,
-}
-
-#[derive(ToSchema)]
-struct Recommendations {
-    #[schema(value_type = Vec<Object>)]
-    recommendations: Vec<Value>,
-}
