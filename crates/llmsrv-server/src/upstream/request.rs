@@ -198,6 +198,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("top_p", "top_p"),
     ("top_n_sigma", "top_n_sigma"),
     ("top_k", "top_k"),
+    ("typical_p", "typical_p"),
     ("min_p", "min_p"),
     ("repeat_penalty", "repetition_penalty"),
     ("presence_penalty", "presence_penalty"),

@@ -430,8 +430,7 @@ async fn the_key_is_sent_and_images_and_options_arrive() {
     let front = front(vec![upstream(address, "org/Model")]);
     let mut body = ask(false);
     body["messages"][0]["images"] = json!(["iVBORw=="]);
-    body["options"] =
-        json!({"temperature": 0.5, "top_n_sigma": 1.5, "num_predict": 9, "num_ctx": 100});
+    body["options"] = json!({"temperature": 0.5, "top_n_sigma": 1.5, "typical_p": 0.75, "num_predict": 9, "num_ctx": 100});
     body["format"] = json!({"type": "object"});
     let (status, answer) = front.post("/api/chat", body).await;
     assert_eq!(status, 200, "{answer}");
@@ -446,6 +445,7 @@ async fn the_key_is_sent_and_images_and_options_arrive() {
             "stream_options": {"include_usage": true},
             "temperature": 0.5,
             "top_n_sigma": 1.5,
+            "typical_p": 0.75,
             "max_tokens": 9,
             "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": true}},
             "messages": [{"role": "user", "content": [
