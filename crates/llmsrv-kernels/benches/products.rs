@@ -19,7 +19,7 @@ use llmsrv_kernels::{
     grouped_gemm, probe,
 };
 
-const TYPES: [TensorType; 24] = [
+const TYPES: [TensorType; 25] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
     TensorType::Q5_0,
@@ -42,6 +42,7 @@ const TYPES: [TensorType; 24] = [
     TensorType::IQ3_S,
     TensorType::TQ1_0,
     TensorType::TQ2_0,
+    TensorType::F32,
     TensorType::F16,
     TensorType::BF16,
 ];
@@ -101,14 +102,15 @@ fn main() {
     }
     let values = vec![0.7; 2048 * 512];
     for kind in ActivationFormat::ALL {
-        let name = format!("quantize/{kind:?}");
-        if wanted(&name) {
-            let mut x = Activations::default();
-            let times = times(9, || {
-                x.quantize(&values, 2048, kind, Residual::Dropped, &pool)
-                    .unwrap();
-            });
-            report(name, values.len() as f64, "G elements/s", &times);
+        for residual in [Residual::Dropped, Residual::Kept] {
+            let name = format!("quantize/{kind:?}/{residual:?}");
+            if wanted(&name) {
+                let mut x = Activations::default();
+                let times = times(9, || {
+                    x.quantize(&values, 2048, kind, residual, &pool).unwrap();
+                });
+                report(name, values.len() as f64, "G elements/s", &times);
+            }
         }
     }
     for ty in TYPES {

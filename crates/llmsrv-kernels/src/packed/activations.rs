@@ -417,22 +417,29 @@ unsafe fn fill_f32<Q: Quantizer, const FUSED: bool, const LEN: usize, B: Block<L
     blocks: &mut [B],
 ) {
     let of_row = rows.residual.n_tokens();
-    let all = rows.x.chunks_exact(rows.n_cols);
     let first_row = part.first_token / of_row;
-    for (row, x) in all.skip(first_row).take(part.width / of_row).enumerate() {
-        let norm = rows
-            .norm
-            .map(|norm| (norm.weight, rms_scale::<FUSED>(x, norm.eps)));
-        let starts = (part.first_block * LEN..rows.n_cols).step_by(LEN);
-        for (start, tokens) in starts.zip(blocks.chunks_exact_mut(part.width)) {
-            let (mut last, mut last_weights) = ([0.0; LEN], [0.0; LEN]);
+    let x = &rows.x[(first_row * rows.n_cols).min(rows.x.len())..];
+    let x = x.chunks_exact(rows.n_cols).take(part.width / of_row);
+    let mut scales = [0.0; WIDEST];
+    if let Some(norm) = rows.norm {
+        for (scale, x) in scales.iter_mut().zip(x.clone()) {
+            *scale = rms_scale::<FUSED>(x, norm.eps);
+        }
+    }
+    let (mut last, mut last_weights) = ([0.0; LEN], [0.0; LEN]);
+    let starts = (part.first_block * LEN..rows.n_cols).step_by(LEN);
+    // Block by block, so that memory is written in the order it lies in.
+    for (start, tokens) in starts.zip(blocks.chunks_exact_mut(part.width)) {
+        let weight = (rows.norm).map(|norm| stretch(norm.weight, start, &mut last_weights));
+        let tokens = tokens.chunks_exact_mut(of_row);
+        for ((x, scale), tokens) in x.clone().zip(&scales).zip(tokens) {
             let mut x = stretch(x, start, &mut last);
             let of_norm;
-            if let Some((weight, scale)) = norm {
-                of_norm = normed(x, scale, stretch(weight, start, &mut last_weights));
+            if let Some(weight) = weight {
+                of_norm = normed(x, *scale, weight);
                 x = &of_norm;
             }
-            match &mut tokens[row * of_row..][..of_row] {
+            match tokens {
                 // SAFETY: as of this function.
                 [block] => unsafe { block.put::<Q>(x) },
                 // SAFETY: as of this function.
@@ -446,7 +453,7 @@ unsafe fn fill_f32<Q: Quantizer, const FUSED: bool, const LEN: usize, B: Block<L
     }
 }
 
-/// Returns the elements from `start` on. Where too few are left they become the first of `last`, which is all zeros.
+/// Returns the elements from `start` on. Where too few are left they become the first of `last`, whose others are zeros.
 #[inline(always)]
 fn stretch<'a, const LEN: usize>(
     x: &'a [f32],

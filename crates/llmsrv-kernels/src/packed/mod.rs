@@ -391,7 +391,7 @@ impl<'a> Job<'a> {
         let token_bytes = n_blocks * self.block_bytes;
         let n_lanes = weights.layout.rows;
         let finish = epilogue::of_tier(self.tier);
-        let (mut results, mut gates): (Results, Results) = ([0.0; _], [0.0; _]);
+        let (mut results, mut gates) = (Results::ZERO, Results::ZERO);
         // A column panel stays in the first cache while the row panels pass, which the kernels ask for in time.
         for column_panel in column_panels(self.n_tokens) {
             // SAFETY: column panels before this one are of the widest kind, so it begins here.
@@ -406,7 +406,7 @@ impl<'a> Job<'a> {
                     let row_panel = bytes[idx * row_panel_bytes..].as_ptr();
                     // SAFETY: the row panel has all its blocks, the column panel too, and there is room for the
                     // results of the widest column panel; the processor has the instructions.
-                    unsafe { kernel(row_panel, n_blocks, blocks, results.as_mut_ptr()) };
+                    unsafe { kernel(row_panel, n_blocks, blocks, results.0.as_mut_ptr()) };
                 };
             let of_weights = row_panels_of(weights);
             let of_gate = self.gate.map(|(weights, _)| row_panels_of(weights));
@@ -418,8 +418,8 @@ impl<'a> Job<'a> {
                 }
                 let first_row = idx * n_lanes;
                 let row_panel = RowPanel {
-                    results: &mut results,
-                    gates: &mut gates,
+                    results: &mut results.0,
+                    gates: &mut gates.0,
                     residual: self.residual,
                     gate: self.gate.map(|(_, gate)| gate),
                     activation: self.activation,
@@ -439,8 +439,13 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Of a row panel and a column panel.
-type Results = [f32; MOST_ROWS * WIDEST];
+/// Of a row panel and a column panel, in whole cache lines.
+#[repr(align(64))]
+struct Results([f32; MOST_ROWS * WIDEST]);
+
+impl Results {
+    const ZERO: Results = Results([0.0; _]);
+}
 
 /// A kernel: row panel, blocks, activations of a column panel, results.
 type Kernel = unsafe fn(*const u8, usize, *const u8, *mut f32);
