@@ -275,10 +275,10 @@ impl PagedKv {
             .map(|chunk| Parts::new(chunk.bytes_mut()))
             .collect();
         let store = |head: usize| -> Result<(), Error> {
-            let mut key = SmallVec::<[f32; 576]>::from_elem(0.0, head_dim);
+            let mut rotated = SmallVec::<[f32; 576]>::new();
             for (row, place) in slot_mapping.iter().enumerate() {
                 let of_row = row * width + head * head_dim;
-                key.copy_from_slice(&keys[of_row..][..head_dim]);
+                let mut key = &keys[of_row..][..head_dim];
                 if let Some(Rotation {
                     style,
                     n_pairs,
@@ -286,27 +286,29 @@ impl PagedKv {
                     sin,
                 }) = rotation
                 {
+                    rotated.clear();
+                    rotated.extend_from_slice(key);
                     let of_row = row * n_pairs..(row + 1) * n_pairs;
-                    rotate(
-                        &mut key,
-                        head_dim,
-                        *style,
-                        &cos[of_row.clone()],
-                        &sin[of_row],
-                    );
+                    let (cos, sin) = (&cos[of_row.clone()], &sin[of_row]);
+                    rotate(&mut rotated, head_dim, *style, cos, sin);
+                    key = &rotated;
                 }
                 let value = &values[of_row..][..head_dim];
-                for (part, elements) in [(Part::Keys, &key[..]), (Part::Values, value)] {
+                for (part, elements) in [(Part::Keys, key), (Part::Values, value)] {
                     let at = shape.offset(layer, place.block, head, part);
                     // SAFETY: what a head stores in a block is its own, and each has one task.
                     let tiles = unsafe {
                         let chunk = &chunks[place.block as usize / CHUNK_BLOCKS];
                         chunk.part(at..at + of_layer.part_bytes)
                     };
-                    let tiles = tiles.chunks_exact_mut(shape.tile_bytes);
-                    for (tile, elements) in tiles.zip(elements.chunks(KV_BLOCK)) {
+                    let mut tiles = tiles.chunks_exact_mut(shape.tile_bytes);
+                    let (whole, rest) = elements.as_chunks();
+                    for (elements, tile) in whole.iter().zip(&mut tiles) {
+                        shape.put(part, place.slot, elements, tile)?;
+                    }
+                    if let Some(tile) = tiles.next() {
                         let mut padded = [0.0; KV_BLOCK];
-                        padded[..elements.len()].copy_from_slice(elements);
+                        padded[..rest.len()].copy_from_slice(rest);
                         shape.put(part, place.slot, &padded, tile)?;
                     }
                 }
