@@ -2,18 +2,28 @@
 
 use std::sync::Arc;
 
+use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 
 /// A store of idle buffers. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffers {
-    idle: Arc<Mutex<Vec<Vec<f32>>>>,
+    idle: Arc<Mutex<Vec<Vec<Line>>>>,
 }
+
+/// A cache line: vectors that are read and written lie in one, not in two.
+#[derive(Clone, Copy, Debug, Zeroable, Pod)]
+#[repr(C, align(64))]
+struct Line([f32; LINE]);
+
+const LINE: usize = 16;
 
 /// A matrix of f32 whose memory returns to its [`Buffers`] when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    values: Vec<f32>,
+    /// At least as many as the elements need.
+    lines: Vec<Line>,
+    len: usize,
     width: usize,
     home: Buffers,
 }
@@ -22,21 +32,25 @@ impl Buffers {
     /// Returns a buffer of `n_rows` rows of `width` elements with any content.
     pub(crate) fn take(&self, n_rows: usize, width: usize) -> Buffer {
         let len = n_rows * width;
+        let n_lines = len.div_ceil(LINE);
         let mut idle = self.idle.lock();
         // The smallest that is large enough, else the largest, which then grows.
         let best = (0..idle.len()).min_by_key(|idx| {
-            let capacity = idle.get(*idx).map_or(0, Vec::capacity);
-            if capacity >= len {
-                (false, capacity)
+            let there = idle.get(*idx).map_or(0, Vec::len);
+            if there >= n_lines {
+                (false, there)
             } else {
-                (true, usize::MAX - capacity)
+                (true, usize::MAX - there)
             }
         });
-        let mut values = best.map(|idx| idle.swap_remove(idx)).unwrap_or_default();
+        let mut lines = best.map(|idx| idle.swap_remove(idx)).unwrap_or_default();
         drop(idle);
-        values.resize(len, 0.0);
+        if lines.len() < n_lines {
+            lines.resize(n_lines, Line::zeroed());
+        }
         Buffer {
-            values,
+            lines,
+            len,
             width,
             home: self.clone(),
         }
@@ -49,16 +63,16 @@ impl Buffers {
     }
 
     #[cfg(test)]
-    fn capacities(&self) -> Vec<usize> {
+    fn lengths(&self) -> Vec<usize> {
         let idle = self.idle.lock();
-        idle.iter().map(Vec::capacity).collect()
+        idle.iter().map(Vec::len).collect()
     }
 }
 
 impl Buffer {
     /// Returns the number of rows.
     pub(crate) fn n_rows(&self) -> usize {
-        self.values.len() / self.width.max(1)
+        self.len / self.width.max(1)
     }
 
     /// Returns the elements of a row.
@@ -68,18 +82,18 @@ impl Buffer {
 
     /// Returns all elements, row by row.
     pub(crate) fn values(&self) -> &[f32] {
-        &self.values
+        &bytemuck::cast_slice(&self.lines)[..self.len]
     }
 
     /// Returns all elements, row by row.
     pub(crate) fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.values
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
     }
 
     /// Returns one row; empty if there is no such row.
     pub(crate) fn row(&self, row: usize) -> &[f32] {
         let start = row * self.width;
-        self.values
+        self.values()
             .get(start..start + self.width)
             .unwrap_or_default()
     }
@@ -87,16 +101,16 @@ impl Buffer {
     /// Returns one row; empty if there is no such row.
     pub(crate) fn row_mut(&mut self, row: usize) -> &mut [f32] {
         let start = row * self.width;
-        let row = self.values.get_mut(start..start + self.width);
-        row.unwrap_or_default()
+        let end = start + self.width;
+        self.values_mut().get_mut(start..end).unwrap_or_default()
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let values = std::mem::take(&mut self.values);
+        let lines = std::mem::take(&mut self.lines);
         let mut idle = self.home.idle.lock();
-        idle.push(values);
+        idle.push(lines);
     }
 }
 
@@ -115,15 +129,15 @@ mod tests {
             assert_eq!((b.n_rows(), c.width()), (4, 300));
         };
         step();
-        let warm = buffers.capacities();
+        let warm = buffers.lengths();
         step();
-        assert_eq!(buffers.capacities().len(), warm.len());
+        assert_eq!(buffers.lengths().len(), warm.len());
         assert_eq!(
-            buffers.capacities().iter().sum::<usize>(),
+            buffers.lengths().iter().sum::<usize>(),
             warm.iter().sum::<usize>()
         );
         buffers.release();
-        assert!(buffers.capacities().is_empty());
+        assert!(buffers.lengths().is_empty());
     }
 
     #[test]
