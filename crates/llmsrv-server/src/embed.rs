@@ -57,7 +57,7 @@ pub(crate) async fn run(app: &App, job: EmbedJob) -> Result<Embedded, ApiError> 
     }
     let n_ctx = context(app, &job, &model);
     let name = job.model.clone();
-    let tokens = tasks::computing(move || {
+    let tokens = tasks::computing_on(job.inputs.n_bytes(), move || {
         let judge = model.judge.as_ref();
         let tokenizer = model.engine.tokenizer();
         encode(tokenizer, judge, &job.inputs, n_ctx, job.truncate)

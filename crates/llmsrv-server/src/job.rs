@@ -220,6 +220,26 @@ impl Inputs {
             Inputs::Pairs { documents, .. } => documents.len(),
         }
     }
+
+    /// Returns about how many bytes become tokens.
+    pub(crate) fn n_bytes(&self) -> usize {
+        match self {
+            Inputs::Texts(texts) => texts.iter().map(EmbedText::n_bytes).sum(),
+            Inputs::Pairs { query, documents } => {
+                let of_pairs = documents.iter().map(|text| query.len() + text.len());
+                of_pairs.sum()
+            }
+        }
+    }
+}
+
+impl EmbedText {
+    fn n_bytes(&self) -> usize {
+        match self {
+            EmbedText::Text(text) => text.len(),
+            EmbedText::Tokens(tokens) => size_of_val(&tokens[..]),
+        }
+    }
 }
 
 /// What came of a request.

@@ -13,6 +13,17 @@ pub(crate) async fn computing<T: Send + 'static>(
     })
 }
 
+/// As [`computing`] for work on so many bytes: at once where they are few, as a thread takes longer to begin.
+pub(crate) async fn computing_on<T: Send + 'static>(
+    n_bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    if n_bytes <= FEW_BYTES {
+        return Ok(work());
+    }
+    computing(work).await
+}
+
 /// Runs something that reads files on a thread that may wait.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -22,3 +33,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
         ApiError::internal("internal error")
     })
 }
+
+/// Bytes that are cut into tokens, or written, in less than a millisecond.
+const FEW_BYTES: usize = 16 << 10;

@@ -132,17 +132,17 @@ pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response
             model,
             ..EmbedResponse::default()
         };
-        return json(empty).await;
+        return json(0, empty).await;
     }
-    json(EmbedResponse {
+    let response = EmbedResponse {
         model,
         embeddings: normalised(vectors, dimensions),
         total_duration: arrived.elapsed().as_nanos() as u64,
         load_duration: load_duration.as_nanos() as u64,
         prompt_eval_count: n_tokens as u64,
         prompt_truncated: n_truncated as u64,
-    })
-    .await
+    };
+    json(n_numbers(&response.embeddings), response).await
 }
 
 /// `/api/embeddings`: the older form, for one text; the vector is left as the model made it.
@@ -152,10 +152,10 @@ pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Res
     let inputs = prompt.map(EmbedText::Text).into_iter().collect();
     let embedded = embed::run(&app, request.common.job(Inputs::Texts(inputs))?).await?;
     let vector = embedded.vectors.into_iter().next().unwrap_or_default();
-    json(EmbeddingResponse {
+    let response = EmbeddingResponse {
         embedding: vector.into_iter().map(f64::from).collect(),
-    })
-    .await
+    };
+    json(response.embedding.len(), response).await
 }
 
 /// `/v1/embeddings`, as OpenAI's.
@@ -177,6 +177,7 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
     let embedded = embed::run(&app, job).await?;
     let usage = usage(&embedded);
     let vectors = normalised(embedded.vectors, dimensions);
+    let n_numbers = n_numbers(&vectors);
     let data = vectors.into_iter().enumerate().map(|(index, vector)| {
         let embedding = if as_text {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -190,13 +191,13 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
             index,
         }
     });
-    json(EmbeddingList {
+    let response = EmbeddingList {
         object: "list",
         data: data.collect(),
         model,
         usage,
-    })
-    .await
+    };
+    json(n_numbers, response).await
 }
 
 /// `/api/rerank` and `/v1/rerank`.
@@ -252,12 +253,13 @@ pub(super) async fn rerank(
             .filter(|_| request.return_documents == Some(true))
             .map(|text| RerankDocument { text: text.clone() }),
     };
-    json(RerankResponse {
+    let response = RerankResponse {
         model,
         results: scores.into_iter().map(result).collect(),
         usage: usage(&embedded),
-    })
-    .await
+    };
+    // Documents are sent back where that is asked for.
+    json(usize::MAX, response).await
 }
 
 async fn parsed<R: Member + Send + 'static>(
@@ -321,6 +323,10 @@ fn normalised(vectors: Vec<Vec<f32>>, dimensions: Option<usize>) -> Vec<Vec<f32>
         .collect()
 }
 
+fn n_numbers(vectors: &[Vec<f32>]) -> usize {
+    vectors.iter().map(Vec::len).sum()
+}
+
 fn usage(embedded: &Embedded) -> EmbedUsage {
     EmbedUsage {
         prompt_tokens: embedded.n_tokens as u64,
@@ -332,9 +338,13 @@ fn invalid_input_type() -> ApiError {
     ApiError::bad_request("invalid input type")
 }
 
-/// Writes an answer, which may be many megabytes, where that holds up nobody.
-async fn json(answer: impl Serialize + Send + 'static) -> Result<Response, ApiError> {
-    let written = tasks::computing(move || serde_json::to_vec(&answer)).await?;
+/// Writes an answer of about so many numbers, which may be many megabytes, where that holds up nobody.
+async fn json(
+    n_numbers: usize,
+    answer: impl Serialize + Send + 'static,
+) -> Result<Response, ApiError> {
+    let n_bytes = n_numbers.saturating_mul(NUMBER_BYTES);
+    let written = tasks::computing_on(n_bytes, move || serde_json::to_vec(&answer)).await?;
     let bytes = written.map_err(|error| ApiError::internal(error.to_string()))?;
     let mut response = Body::from(bytes).into_response();
     response.headers_mut().insert(
@@ -347,3 +357,5 @@ async fn json(answer: impl Serialize + Send + 'static) -> Result<Response, ApiEr
 const NO_DOCUMENT: &str = "documents must be a list of strings or of objects with a text";
 /// Room for a book, and not for more than can be embedded in minutes.
 const EMBED_BODY_BYTES: usize = 32 << 20;
+/// About as long is an element of a vector when it is written.
+const NUMBER_BYTES: usize = 12;

@@ -19,7 +19,7 @@ use crate::{
     error::{ApiError, refuse},
     guard::read,
     respond,
-    tasks::computing,
+    tasks::computing_on,
 };
 
 request! {
@@ -53,7 +53,7 @@ pub(super) async fn tokenize(State(app): State<App>, body: Body) -> Result<Respo
     let tokenizer = request.vocabulary.tokenizer(&app).await?;
     let content = request.content.or(request.prompt);
     let content = content.ok_or_else(|| ApiError::bad_request("content is required"))?;
-    let body = computing(move || {
+    let body = computing_on(content.len(), move || {
         let tokens = tokenizer.encode(&content, special);
         let pieces = tokens.iter().map(|token| piece(&tokenizer, *token));
         let pieces = with_pieces.then(|| pieces.collect());
@@ -82,7 +82,7 @@ pub(super) async fn detokenize(State(app): State<App>, body: Body) -> Result<Res
             return Err(not_in_vocabulary(other.unwrap_or(&Value::Null)));
         }
     };
-    let content = computing(move || {
+    let content = computing_on(size_of_val(&tokens[..]), move || {
         let unknown = tokens
             .iter()
             .find(|id| **id as usize >= tokenizer.vocab_size());
