@@ -159,7 +159,7 @@ settings! {
         threads: usize = row("LLMSRV_THREADS", Kind::Integer { min: 0, max: 4096 }, "0",
             "Threads for arithmetic; 0 = one for each core");
         cpu_arithmetic: String = row("LLMSRV_CPU_ARITHMETIC", Kind::Choice(&["auto", "fast", "fine", "exact"]), "auto",
-            "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: fine up to 64 MiB of weights");
+            "Activation precision on the CPU: fast int8, fine int16, exact f32 (slow); auto: by size and kind of model");
         gpu: Option<bool> = row("LLMSRV_GPU", Kind::Switch, "",
             "Compute on a GPU through Vulkan (experimental), or never; unset = on GPUs that read faster than the CPU");
         gpu_arithmetic: String = row("LLMSRV_GPU_ARITHMETIC", Kind::Choice(&["auto", "exact", "int8"]), "auto",

@@ -134,16 +134,12 @@ fn load_file(
                     (&source, &adapters),
                     (Config::Encoder(&config), tokenizer.vocab_size()),
                     options,
-                    (TensorType::F16, ActivationPrecision::Int16),
+                    (TensorType::F16, of_encoder(options, &source)),
                 )?;
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
             }
             Device::Cpu => {
-                let precision = match options.activation_precision {
-                    // Vectors are compared with those of other engines and days.
-                    ActivationPrecision::Auto => ActivationPrecision::Int16,
-                    chosen => chosen,
-                };
+                let precision = of_encoder(options, &source);
                 let ops = CpuOps::without_cache(options.n_threads, precision)
                     .map_err(|error| LoadError::Unsupported(error.to_string()))?;
                 Box::new(Encoder::load(&source, &adapters, config, &tokenizer, ops)?)
@@ -303,17 +299,23 @@ fn plan_file(
 pub fn gpu_arithmetic(path: &Path, options: &LoadOptions) -> Result<GpuArithmetic, LoadError> {
     let file = Arc::new(GgufFile::open_model(path).map_err(unreadable)?);
     let (architecture, source) = source(&file)?;
-    let precision = if encoder::read(architecture, &source)?.is_some() {
-        ActivationPrecision::Int16
+    let (precision, bidirectional) = if encoder::read(architecture, &source)?.is_some() {
+        (of_encoder(options, &source), true)
     } else {
-        arithmetic(options, &source, &families::read(architecture, &source)?)?.0
+        let arch = families::read(architecture, &source)?;
+        (arithmetic(options, &source, &arch)?.0, arch.bidirectional)
     };
-    Ok(settled(options.gpu.arithmetic, precision))
+    Ok(settled(options.gpu.arithmetic, precision, bidirectional))
 }
 
-fn settled(asked: GpuArithmetic, precision: ActivationPrecision) -> GpuArithmetic {
+fn settled(
+    asked: GpuArithmetic,
+    precision: ActivationPrecision,
+    bidirectional: bool,
+) -> GpuArithmetic {
     match (asked, precision) {
-        (GpuArithmetic::Auto, ActivationPrecision::Int8) => GpuArithmetic::Int8,
+        // Of encoders nobody measured it.
+        (GpuArithmetic::Auto, ActivationPrecision::Int8) if !bidirectional => GpuArithmetic::Int8,
         (GpuArithmetic::Auto, _) => GpuArithmetic::Exact,
         (chosen, _) => chosen,
     }
@@ -465,8 +467,7 @@ fn arithmetic(
     arch: &ArchConfig,
 ) -> Result<(ActivationPrecision, TensorType), LoadError> {
     let activation_precision = match options.activation_precision {
-        // Vectors are compared with those of other engines and days.
-        ActivationPrecision::Auto if arch.bidirectional => ActivationPrecision::Int16,
+        _ if arch.bidirectional => of_encoder(options, source),
         ActivationPrecision::Auto if source.tensor_bytes() <= FEW_WEIGHTS => {
             ActivationPrecision::Int16
         }
@@ -486,6 +487,19 @@ fn arithmetic(
     Ok((activation_precision, kv_type))
 }
 
+/// Returns how the CPU multiplies the weights of an encoder.
+///
+/// Vectors are compared with those of other engines and days, so weights of a floating point are not met by less than 16
+/// bits. Where weights were rounded, rounding activations to bytes moves vectors by no more than that did: a cosine of
+/// 0.9997 instead of 0.9999 to those of F32 with all-MiniLM-L6-v2 in Q8_0, 0.9651 both ways in Q4_0.
+fn of_encoder(options: &LoadOptions, source: &Source) -> ActivationPrecision {
+    match options.activation_precision {
+        ActivationPrecision::Auto if source.is_quantized() => ActivationPrecision::Int8,
+        ActivationPrecision::Auto => ActivationPrecision::Int16,
+        chosen => chosen,
+    }
+}
+
 /// Opens the GPUs and shares the layers of a model out to them and to the CPU.
 fn split(
     (source, adapters): (&Source, &[Adapter]),
@@ -494,7 +508,8 @@ fn split(
     (kv_type, precision): (TensorType, ActivationPrecision),
 ) -> Result<SplitOps, LoadError> {
     let mut gpus = ops::gpu::open(&options.gpu)?;
-    if settled(options.gpu.arithmetic, precision) == GpuArithmetic::Exact {
+    let bidirectional = config.is_bidirectional();
+    if settled(options.gpu.arithmetic, precision, bidirectional) == GpuArithmetic::Exact {
         for gpu in &mut gpus {
             gpu.set_arithmetic(Arithmetic::F32);
         }

@@ -85,7 +85,7 @@ impl Config<'_> {
     }
 
     /// Returns whether inputs are computed whole, however long they are.
-    fn is_bidirectional(&self) -> bool {
+    pub(crate) fn is_bidirectional(&self) -> bool {
         match self {
             Config::Decoder(arch) => arch.bidirectional,
             Config::Encoder(_) => true,

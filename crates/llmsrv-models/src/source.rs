@@ -240,6 +240,15 @@ impl Source {
         tensors.fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes))
     }
 
+    /// Returns whether most of the file are weights of whole numbers.
+    pub(crate) fn is_quantized(&self) -> bool {
+        let floats = [TensorType::F32, TensorType::F16, TensorType::BF16];
+        let tensors = self.file.header().tensors.iter();
+        let tensors = tensors.filter(|tensor| floats.contains(&tensor.dtype));
+        let bytes = tensors.fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
+        bytes < self.tensor_bytes() / 2
+    }
+
     /// Returns whether the file has a tensor.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.file.tensor(name).is_some()
