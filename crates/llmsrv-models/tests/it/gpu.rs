@@ -22,6 +22,11 @@ use crate::{
 /// or value that it moves over a boundary of f16 changes by a two-thousandth.
 const TOLERANCE: f32 = 1e-3;
 
+/// Sequences of one row, of more than the rows that a workgroup computes together, and of more than a block, and how they
+/// are cut. Lavapipe takes a second for some hundred rows of a tiny model, so they are no longer than that.
+const LENGTHS: [usize; 3] = [35, 9, 1];
+const PIECES: [usize; 4] = [7, 1, 16, 3];
+
 fn on_the_cpu(case: &Case) -> Box<dyn Model> {
     let folder = tempfile::tempdir().unwrap();
     let options = LoadOptions {
@@ -195,9 +200,9 @@ fn batches_and_pieces_change_no_bit_at_any_split() {
         ) {
             let name = format!("{} with {n} of {n_layers} layers", case.name);
             let mut model = split(case, last(n), precision);
-            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
-            check_last(case, &mut *model);
-            check_copy(&mut *model, (45, 20, 30));
+            check_model(&name, &mut *model, &LENGTHS, &PIECES);
+            check_last(case, &mut *model, 12);
+            check_copy(&mut *model, (35, 5, 6));
         }
     }
     assert_eq!(seen.len(), KINDS.len(), "{seen:?}");
@@ -241,7 +246,7 @@ fn experts_stay_with_the_cpu_as_asked() {
         }
         assert!(last_bytes < whole.spec().weights().gpu(0), "{}", case.name);
         let mut model = split(case, n_cpu_moe(1), ActivationPrecision::Int8);
-        check_model(case.name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
+        check_model(case.name, &mut *model, &LENGTHS, &PIECES);
     }
     assert!(n_cases > 3, "{n_cases}");
 }
@@ -524,8 +529,8 @@ fn every_type_has_the_logits_of_the_cpu_in_integers() {
 fn batches_and_pieces_change_no_bit() {
     for case in computed() {
         let mut model = load_on(case, "auto", "vulkan");
-        check_model(case.name, &mut *model, &[20, 9, 1], &[7, 1, 9, 3]);
-        check_last(case, &mut *model);
+        check_model(case.name, &mut *model, &[9, 4, 1], &[1, 5, 3]);
+        check_last(case, &mut *model, 12);
     }
     // `products` of the kernels' tests looks at more rows.
     for dtype in TYPES {
@@ -614,8 +619,8 @@ fn several_gpus_have_the_logits_of_the_cpu() {
             assert_eq!(layers(&*model), [first, n - first], "{}", case.name);
             let name = format!("{} with {first} and {} layers", case.name, n - first);
             check_same(&name, case, &mut *model, &mut *cpu);
-            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
-            check_copy(&mut *model, (45, 20, 30));
+            check_model(&name, &mut *model, &LENGTHS, &PIECES);
+            check_copy(&mut *model, (35, 5, 6));
         }
     }
     assert!(seen.len() > 3, "{seen:?}");
@@ -790,6 +795,7 @@ fn is_dense(case: &Case) -> bool {
 /// at the server, where each model has a process of its own.
 #[test]
 fn loads_leave_nothing_on_the_device() {
+    keep_drivers();
     let before = llmsrv_gpu::pieces_taken();
     for case in CASES.iter().take(10) {
         let mut model = load_on(case, "auto", "vulkan");
@@ -848,8 +854,8 @@ fn keys_and_values_in_bytes_are_those_of_the_cpu() {
                     assert!(off < 10.0 * TOLERANCE, "{name}: off by {off}");
                 }
             }
-            check_model(&name, &mut *model, &[40, 33, 1], &[7, 1, 16, 3]);
-            check_copy(&mut *model, (45, 20, 30));
+            check_model(&name, &mut *model, &LENGTHS, &PIECES);
+            check_copy(&mut *model, (35, 5, 6));
         }
     }
     assert!(n_cases > 1, "{n_cases}");
@@ -912,7 +918,8 @@ fn vectors_are_those_of_the_cpu() {
         let four_times = inputs.iter().cycle().take(4 * inputs.len()).cloned();
         let together = vectors(loaded, &four_times.collect::<Vec<_>>(), 512);
         check(&together[..inputs.len()], &expected, "on the GPU");
-        for (input, together) in inputs.iter().zip(&together) {
+        let ends = inputs.iter().zip(&together);
+        for (input, together) in ends.step_by(inputs.len().saturating_sub(1).max(1)) {
             let alone = vectors(load(last(n_layers), None), std::slice::from_ref(input), 512);
             let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&alone[0]), bits(together), "{name}");

@@ -84,7 +84,7 @@ fn for_each_variant<'a>(
             }
             for value in values() {
                 let what = format!("{key} = {:.60}", format!("{value:?}"));
-                let mut file = make();
+                let mut file = good.clone();
                 file.metadata.set(&key, value);
                 check(family, &what, file);
                 n_variants += 1;
@@ -95,14 +95,14 @@ fn for_each_variant<'a>(
             if !seen.insert((family, kind_of(&name))) {
                 continue;
             }
-            let mut file = make();
+            let mut file = good.clone();
             file.tensors.remove(idx);
             check(family, &format!("without {name}"), file);
             n_variants += 1;
             for shape in shapes(&good.tensors[idx].shape) {
                 let what = format!("{name} of {shape:?}");
                 let n: u64 = shape.iter().product();
-                let mut file = make();
+                let mut file = good.clone();
                 file.tensors[idx] = FileTensor {
                     name: name.clone(),
                     bytes: encode(TensorType::F32, &vec![0.0; n as usize]),
