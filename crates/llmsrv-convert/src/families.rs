@@ -20,6 +20,10 @@ pub(crate) struct Family {
     pub(crate) norms_behind: bool,
     /// Layers have a sliding window.
     pub(crate) windows: bool,
+    /// Tokens see all of their text, and positions have rows of a table.
+    pub(crate) is_encoder: bool,
+    /// What keeps norms from dividing by zero: in the file, in `config.json`.
+    pub(crate) norm_eps: (&'static str, &'static str),
     /// Values of `config.json` where it has none.
     pub(crate) defaults: &'static [(&'static str, f64)],
     /// More keys: in the file, in `config.json`.
@@ -71,6 +75,8 @@ const PLAIN: Family = Family {
     norm_offset: 0.0,
     norms_behind: false,
     windows: false,
+    is_encoder: false,
+    norm_eps: ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
     defaults: &[],
     numbers: &[],
 };
@@ -178,6 +184,15 @@ const FAMILIES: &[Family] = &[
         architecture: "granite",
         ..GRANITE
     },
+    Family {
+        classes: &["BertModel", "BertForMaskedLM"],
+        architecture: "bert",
+        is_encoder: true,
+        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_eps"),
+        // What the class itself assumes.
+        defaults: &[("layer_norm_eps", 1e-12)],
+        ..PLAIN
+    },
 ];
 
 /// Counts that every family has: in the file, in `config.json`.
@@ -201,6 +216,10 @@ pub(crate) const OUTER: &[(&str, &str)] = &[
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
     ("lm_head", "output"),
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("embeddings.LayerNorm", "token_embd_norm"),
 ];
 
 /// Tensors of a layer: in the checkpoint, in the file.
@@ -219,6 +238,14 @@ pub(crate) const INNER: &[(&str, &str)] = &[
     ("mlp.gate_up_proj", "ffn_up"),
     ("mlp.gate", "ffn_gate_inp"),
     ("block_sparse_moe.gate", "ffn_gate_inp"),
+    ("attention.self.query", "attn_q"),
+    ("attention.self.key", "attn_k"),
+    ("attention.self.value", "attn_v"),
+    ("attention.output.dense", "attn_output"),
+    ("attention.output.LayerNorm", "attn_output_norm"),
+    ("intermediate.dense", "ffn_up"),
+    ("output.dense", "ffn_down"),
+    ("output.LayerNorm", "layer_output_norm"),
 ];
 
 /// Norms of a layer whose parts have none behind them.

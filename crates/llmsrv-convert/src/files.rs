@@ -33,6 +33,16 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// Takes the files of a folder in this one, if it has any.
+    pub(crate) fn below(self, folder: &str) -> Option<Files<'a>> {
+        let inner = self.all.iter().find_map(|(name, _)| {
+            let rest = name.strip_prefix(self.folder)?.strip_prefix(folder)?;
+            let rest = rest.strip_prefix(SEPARATORS)?;
+            name.get(..name.len() - rest.len())
+        });
+        inner.map(|folder| Files { folder, ..self })
+    }
+
     /// Returns the files of the folder.
     fn iter(self) -> impl Iterator<Item = (&'a str, &'a Path)> {
         self.all.iter().filter_map(move |(name, path)| {

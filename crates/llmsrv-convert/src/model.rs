@@ -40,7 +40,15 @@ pub fn convert_model(
     config.defaults(family.defaults);
     let mut checkpoint = Checkpoint::open(&files)?;
     let mut metadata = metadata(&config, family)?;
-    let divisors = rope::convert(&config, family, &mut metadata)?;
+    let divisors = if family.is_encoder {
+        metadata.set(format!("{}.attention.causal", family.architecture), false);
+        Vec::new()
+    } else {
+        rope::convert(&config, family, &mut metadata)?
+    };
+    if let Some(pooling) = pooling(&files)? {
+        metadata.set(format!("{}.pooling_type", family.architecture), pooling);
+    }
     let mut outputs = outputs(&checkpoint, &config, family)?;
 
     let embedding = outputs
@@ -97,8 +105,8 @@ fn metadata(config: &Config, family: &Family) -> Result<Metadata, Error> {
     let heads = config.required_count(&["num_attention_heads"])?;
     let kv_heads = config.count(&["num_key_value_heads"])?.unwrap_or(heads);
     metadata.set(full("attention.head_count_kv"), kv_heads);
-    let eps = config.number("rms_norm_eps")?.unwrap_or(1e-6);
-    metadata.set(full("attention.layer_norm_rms_epsilon"), eps);
+    let (key, name) = family.norm_eps;
+    metadata.set(full(key), config.number(name)?.unwrap_or(1e-6));
     for (key, name) in family.numbers {
         if let Some(number) = config.number(name)? {
             metadata.set(full(key), number);
@@ -117,6 +125,27 @@ fn metadata(config: &Config, family: &Family) -> Result<Metadata, Error> {
         }
     }
     Ok(metadata)
+}
+
+/// How the rows of a text become one vector, as the library sentence-transformers keeps it beside a model: the number of
+/// GGUF for it.
+fn pooling(files: &Files<'_>) -> Result<Option<u32>, Error> {
+    let Some(folder) = files.below("1_Pooling") else {
+        return Ok(None);
+    };
+    let settings = folder.json("config.json")?.unwrap_or_default();
+    let kinds = [
+        ("pooling_mode_mean_tokens", 1),
+        ("pooling_mode_cls_token", 2),
+        ("pooling_mode_lasttoken", 3),
+    ];
+    let is_set = |key: &str| settings.get(key).and_then(Value::as_bool) == Some(true);
+    let kind = kinds.iter().find(|(key, _)| is_set(key));
+    let kind = kind.ok_or_else(|| {
+        let message = "1_Pooling/config.json asks for neither mean, first nor last token";
+        Error::Unsupported(message.into())
+    })?;
+    Ok(Some(kind.1))
 }
 
 /// Finds the place of every tensor of the checkpoint.
@@ -201,14 +230,16 @@ fn stack(name: String, matrices: BTreeMap<usize, Tensor>) -> Result<Output, Erro
     })
 }
 
-/// Vectors, and matrices that choose, are small and kept exact.
+/// Vectors, matrices that choose, and tables of a BERT beside that of tokens are small and kept exact.
 fn output_type(name: &str, tensor: &Tensor) -> Result<TensorType, Error> {
     let dtype = tensor.dtype()?;
     Ok(match dtype {
-        _ if tensor.shape.len() < 2 || name.contains("_norm.") || name.contains("ffn_gate_inp") => {
+        _ if tensor.shape.len() < 2 || EXACT.iter().any(|part| name.contains(part)) => {
             TensorType::F32
         }
         TensorType::BF16 => TensorType::BF16,
         _ => TensorType::F16,
     })
 }
+
+const EXACT: [&str; 4] = ["_norm.", "ffn_gate_inp", "position_embd.", "token_types."];

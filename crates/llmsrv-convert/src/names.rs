@@ -22,22 +22,23 @@ pub(crate) enum Place {
 
 /// Returns the place of a tensor.
 pub(crate) fn place(name: &str, family: &Family) -> Place {
-    if FOREIGN.iter().any(|prefix| name.starts_with(prefix))
-        || name.ends_with("rotary_emb.inv_freq")
-    {
-        return Place::Nowhere;
-    }
     let inner = PREFIXES
         .iter()
         .find_map(|prefix| name.strip_prefix(prefix))
         .unwrap_or(name);
+    if FOREIGN.iter().any(|prefix| inner.starts_with(prefix))
+        || name.ends_with("rotary_emb.inv_freq")
+    {
+        return Place::Nowhere;
+    }
     let Some((stem, suffix)) = inner
         .rsplit_once('.')
         .filter(|(_, suffix)| SUFFIXES.contains(suffix))
     else {
         return Place::Unknown;
     };
-    let Some(of_layer) = stem.strip_prefix("layers.") else {
+    let of_layer = LAYERS.iter().find_map(|prefix| stem.strip_prefix(prefix));
+    let Some(of_layer) = of_layer else {
         return match lookup(OUTER, stem) {
             Some(name) => Place::Whole(format!("{name}.{suffix}")),
             None => Place::Unknown,
@@ -82,14 +83,18 @@ const PREFIXES: &[&str] = &[
     "language_model.model.",
     "language_model.",
     "model.",
+    "bert.",
 ];
+/// What stands before the number of a layer.
+const LAYERS: &[&str] = &["layers.", "encoder.layer."];
 const SUFFIXES: &[&str] = &["weight", "bias"];
-/// What the names of encoders for images begin with.
+/// What the names of encoders for images begin with, of the heads that a BERT was trained with, and of numbers in order.
 const FOREIGN: &[&str] = &[
     "vision_tower.",
     "multi_modal_projector.",
-    "model.vision_tower.",
-    "model.multi_modal_projector.",
+    "pooler.",
+    "cls.",
+    "embeddings.position_ids",
 ];
 
 #[cfg(test)]

@@ -92,6 +92,11 @@ fn in_folder(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
             ends(name, ".safetensors") && !(has_model && name.starts_with("consolidated"));
         weights || ends(name, ".json") || BESIDE_WEIGHTS.contains(&name.as_str())
     });
+    // How the library sentence-transformers makes one vector of many.
+    let pooling = folder.join(POOLING);
+    if pooling.is_file() {
+        files.push((POOLING.to_owned(), pooling));
+    }
     Ok(files)
 }
 
@@ -211,6 +216,7 @@ impl Read for Counted<'_> {
 
 const PIECE_BYTES: usize = 1 << 20;
 /// Files without a telling name that belong to published weights.
+const POOLING: &str = "1_Pooling/config.json";
 const BESIDE_WEIGHTS: [&str; 4] = [
     "tokenizer.model",
     "vocab.txt",
@@ -249,6 +255,8 @@ mod tests {
             "consolidated.safetensors",
             "tokenizer.model",
             "notes.txt",
+            "1_Pooling/config.json",
+            "2_Normalize/config.json",
         ] {
             write(&format!("published/{name}"), b"");
         }
@@ -259,7 +267,12 @@ mod tests {
         let published = find("published").unwrap();
         assert_eq!(
             names(&published),
-            ["config.json", "model-1.safetensors", "tokenizer.model"]
+            [
+                "config.json",
+                "model-1.safetensors",
+                "tokenizer.model",
+                "1_Pooling/config.json"
+            ]
         );
         assert_eq!(find("qwen:1b").unwrap(), Source::Model("qwen:1b".into()));
         for text in [

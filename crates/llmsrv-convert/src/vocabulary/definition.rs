@@ -7,18 +7,24 @@ use serde_json::{Map, Value};
 use super::{Kind, Token, Vocabulary};
 use crate::Error;
 
-/// Reads a definition that merges pairs of bytes or, with bytes as a fallback, of characters.
+/// Reads a definition that merges pairs of bytes or, with bytes as a fallback, of characters; or takes the longest token
+/// from the left, as BERT does.
 pub(super) fn read(definition: &Map<String, Value>) -> Result<Vocabulary, Error> {
     let model = definition.get("model").and_then(Value::as_object);
     let model = model.ok_or_else(|| invalid("has no model"))?;
+    let entries = model.get("vocab").and_then(Value::as_object);
+    let entries = entries.ok_or_else(|| invalid("has no vocabulary"));
     let kind = model.get("type").and_then(Value::as_str).unwrap_or("BPE");
+    if kind == "WordPiece" {
+        return word_pieces(definition, tokens(entries?)?);
+    }
     if kind != "BPE" {
         let kind: String = kind.chars().take(40).flat_map(char::escape_debug).collect();
-        let message = format!("tokenizer.json is of type {kind}; BPE can be converted");
+        let message =
+            format!("tokenizer.json is of type {kind}; BPE and WordPiece can be converted");
         return Err(Error::Unsupported(message));
     }
-    let entries = model.get("vocab").and_then(Value::as_object);
-    let entries = entries.ok_or_else(|| invalid("has no vocabulary"))?;
+    let entries = entries?;
     let merges = merges(model.get("merges"))?;
     let flag = |key: &str| model.get(key).and_then(Value::as_bool) == Some(true);
     let has_bytes = flag("byte_fallback");
@@ -28,6 +34,8 @@ pub(super) fn read(definition: &Map<String, Value>) -> Result<Vocabulary, Error>
         tokens: tokens(entries)?,
         merges: Vec::new(),
         add_space_prefix: None,
+        lowercase: None,
+        strip_accents: None,
     };
     if has_bytes {
         rank(&mut vocabulary.tokens, &merges);
@@ -43,6 +51,36 @@ pub(super) fn read(definition: &Map<String, Value>) -> Result<Vocabulary, Error>
         vocabulary.merges = joined.collect();
     }
     Ok(vocabulary)
+}
+
+/// Files mark the first token of a word, definitions the others.
+fn word_pieces(
+    definition: &Map<String, Value>,
+    mut tokens: Vec<Token>,
+) -> Result<Vocabulary, Error> {
+    let normalizer = definition.get("normalizer").unwrap_or(&Value::Null);
+    let flag = |key: &str| normalizer.get(key).and_then(Value::as_bool);
+    if normalizer.get("type").and_then(Value::as_str) != Some("BertNormalizer") {
+        let message = "tokenizer.json changes text in a way that is not that of BERT";
+        return Err(Error::Unsupported(message.into()));
+    }
+    for token in tokens.iter_mut().filter(|token| token.kind != Kind::Unused) {
+        token.kind = Kind::Normal;
+        token.text = match token.text.strip_prefix(b"##") {
+            Some(rest) => rest.to_vec(),
+            None if token.text.starts_with(b"[") && token.text.ends_with(b"]") => continue,
+            None => ["\u{2581}".as_bytes(), &token.text].concat(),
+        };
+    }
+    Ok(Vocabulary {
+        model: "bert",
+        pre: "default",
+        tokens,
+        merges: Vec::new(),
+        add_space_prefix: None,
+        lowercase: Some(flag("lowercase").unwrap_or(true)),
+        strip_accents: flag("strip_accents"),
+    })
 }
 
 /// Puts tokens in the order of their ids.

@@ -19,6 +19,10 @@ struct Vocabulary {
     merges: Vec<String>,
     /// A space is put in front of every text.
     add_space_prefix: Option<bool>,
+    /// Text loses its capitals.
+    lowercase: Option<bool>,
+    /// Text loses its accents.
+    strip_accents: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,7 +75,14 @@ pub(crate) fn convert(
     }
     vocabulary.write(metadata);
     roles(&vocabulary, files, config, &settings, metadata)?;
-    framing(&vocabulary, &settings, definition.as_ref(), metadata);
+    if vocabulary.model == "bert" {
+        frame(&vocabulary, metadata);
+        if let Some(n_types) = config.count(&["type_vocab_size"])? {
+            metadata.set("tokenizer.ggml.token_type_count", n_types);
+        }
+    } else {
+        framing(&vocabulary, &settings, definition.as_ref(), metadata);
+    }
     templates(files, &settings, metadata)
 }
 
@@ -116,8 +127,14 @@ impl Vocabulary {
         if !self.merges.is_empty() {
             metadata.set("tokenizer.ggml.merges", self.merges.clone());
         }
-        if let Some(prefix) = self.add_space_prefix {
-            metadata.set("tokenizer.ggml.add_space_prefix", prefix);
+        for (key, flag) in [
+            ("add_space_prefix", self.add_space_prefix),
+            ("normalizer.lowercase", self.lowercase),
+            ("normalizer.strip_accents", self.strip_accents),
+        ] {
+            if let Some(flag) = flag {
+                metadata.set(format!("tokenizer.ggml.{key}"), flag);
+            }
         }
     }
 
@@ -276,6 +293,26 @@ fn framing(
         if let Some(adds) = stated.or(derived) {
             let adds = adds && id.is_some();
             metadata.set(format!("tokenizer.ggml.add_{role}_token"), adds);
+        }
+    }
+}
+
+/// Sets the tokens with a role of a BERT, by their usual spelling where nobody says another one. The first two begin and
+/// end every text.
+fn frame(vocabulary: &Vocabulary, metadata: &mut Metadata) {
+    for (role, also, usual) in [
+        ("cls", Some("bos"), "[CLS]"),
+        ("seperator", Some("eos"), "[SEP]"),
+        ("unknown", None, "[UNK]"),
+        ("padding", None, "[PAD]"),
+        ("mask", None, "[MASK]"),
+    ] {
+        let id = metadata.u32(&format!("tokenizer.ggml.{role}_token_id"));
+        let Some(id) = id.or_else(|| vocabulary.id(usual)) else {
+            continue;
+        };
+        for role in [Some(role), also].into_iter().flatten() {
+            metadata.set(format!("tokenizer.ggml.{role}_token_id"), id);
         }
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adapter;
+mod encoder;
 mod hostile;
 mod imatrix;
 mod model;
