@@ -9,6 +9,7 @@ mod facts;
 mod families;
 mod gpu;
 mod gpu_engine;
+mod gpu_placement;
 mod hostile;
 mod npu;
 mod quantized;
