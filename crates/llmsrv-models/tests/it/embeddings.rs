@@ -2,8 +2,10 @@
 
 use std::{fs, path::Path};
 
-use llmsrv_engine::{Adapter, EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn};
-use llmsrv_gguf::Metadata;
+use llmsrv_engine::{
+    ActivationPrecision, Adapter, EngineOptions, LoadError, LoadOptions, Loaded, Pooling, spawn,
+};
+use llmsrv_gguf::{Metadata, TensorType};
 use llmsrv_tokenizer::Special;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -609,4 +611,38 @@ fn write_embedding_files() {
     let adapter = encoder(ADAPTED).adapter().bytes();
     fs::write(folder.join(format!("{ADAPTED}.lora")), adapter).unwrap();
     println!("{}", folder.display());
+}
+
+/// Weights of whole numbers meet activations of bytes, those of a floating point more digits.
+#[test]
+fn an_encoder_is_computed_as_finely_as_its_weights_are() {
+    let bytes = ActivationPrecision::Int8;
+    for (dtype, finest) in [
+        (TensorType::Q8_0, bytes),
+        (TensorType::Q4_0, bytes),
+        (TensorType::BF16, ActivationPrecision::Int16),
+    ] {
+        let case = EncoderCase {
+            dtype,
+            ..encoder("bert")
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        fs::write(&path, case.file().bytes()).unwrap();
+        let found = [ActivationPrecision::Auto, bytes, ActivationPrecision::Int16].map(
+            |activation_precision| {
+                let options = LoadOptions {
+                    device: "cpu".into(),
+                    activation_precision,
+                    ..LoadOptions::default()
+                };
+                let loaded = llmsrv_models::load(&path, &options).unwrap();
+                vectors(loaded, &case.inputs(), 512)
+            },
+        );
+        let [default, in_bytes, fine] = found;
+        assert_ne!(in_bytes, fine, "{dtype}");
+        let expected = if finest == bytes { in_bytes } else { fine };
+        assert_eq!(default, expected, "{dtype}");
+    }
 }
