@@ -32,10 +32,7 @@ pub(super) fn read(definition: &Map<String, Value>) -> Result<Vocabulary, Error>
         model: if has_bytes { "llama" } else { "gpt2" },
         pre: "default",
         tokens: tokens(entries)?,
-        merges: Vec::new(),
-        add_space_prefix: None,
-        lowercase: None,
-        strip_accents: None,
+        ..Vocabulary::default()
     };
     if has_bytes {
         rank(&mut vocabulary.tokens, &merges);
@@ -76,10 +73,9 @@ fn word_pieces(
         model: "bert",
         pre: "default",
         tokens,
-        merges: Vec::new(),
-        add_space_prefix: None,
         lowercase: Some(flag("lowercase").unwrap_or(true)),
         strip_accents: flag("strip_accents"),
+        ..Vocabulary::default()
     })
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{Error, config::Config, files::Files};
 
 /// Tokens and the way text becomes them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Vocabulary {
     /// `tokenizer.ggml.model`.
     model: &'static str,
@@ -76,7 +76,6 @@ pub(crate) fn convert(
     vocabulary.write(metadata);
     roles(&vocabulary, files, config, &settings, metadata)?;
     if vocabulary.model == "bert" {
-        frame(&vocabulary, metadata);
         if let Some(n_types) = config.count(&["type_vocab_size"])? {
             metadata.set("tokenizer.ggml.token_type_count", n_types);
         }
@@ -229,7 +228,7 @@ fn roles(
 ) -> Result<(), Error> {
     let n_tokens = vocabulary.tokens.len() as u64;
     let generation = files.json("generation_config.json")?.unwrap_or_default();
-    for (role, key) in ROLES {
+    for (role, key, in_bert) in ROLES {
         let spelling = settings.get(&format!("{role}_token")).and_then(|token| {
             token
                 .as_str()
@@ -240,9 +239,14 @@ fn roles(
             let id = value.as_u64().or_else(|| value.get(0)?.as_u64())?;
             (id < n_tokens).then_some(id as u32)
         };
+        let usual = || {
+            let is_bert = vocabulary.model == "bert";
+            is_bert.then(|| vocabulary.id(in_bert)).flatten()
+        };
         if let Some(id) = spelling
             .and_then(|text| vocabulary.id(text))
             .or_else(by_number)
+            .or_else(usual)
         {
             metadata.set(format!("tokenizer.ggml.{key}_token_id"), id);
         }
@@ -293,26 +297,6 @@ fn framing(
         if let Some(adds) = stated.or(derived) {
             let adds = adds && id.is_some();
             metadata.set(format!("tokenizer.ggml.add_{role}_token"), adds);
-        }
-    }
-}
-
-/// Sets the tokens with a role of a BERT, by their usual spelling where nobody says another one. The first two begin and
-/// end every text.
-fn frame(vocabulary: &Vocabulary, metadata: &mut Metadata) {
-    for (role, also, usual) in [
-        ("cls", Some("bos"), "[CLS]"),
-        ("seperator", Some("eos"), "[SEP]"),
-        ("unknown", None, "[UNK]"),
-        ("padding", None, "[PAD]"),
-        ("mask", None, "[MASK]"),
-    ] {
-        let id = metadata.u32(&format!("tokenizer.ggml.{role}_token_id"));
-        let Some(id) = id.or_else(|| vocabulary.id(usual)) else {
-            continue;
-        };
-        for role in [Some(role), also].into_iter().flatten() {
-            metadata.set(format!("tokenizer.ggml.{role}_token_id"), id);
         }
     }
 }
@@ -370,15 +354,16 @@ fn templates(
     Ok(())
 }
 
-/// Roles in `tokenizer_config.json` and in a model file, which has one of them misspelt.
-const ROLES: &[(&str, &str)] = &[
-    ("bos", "bos"),
-    ("eos", "eos"),
-    ("unk", "unknown"),
-    ("sep", "seperator"),
-    ("pad", "padding"),
-    ("cls", "cls"),
-    ("mask", "mask"),
+/// Roles in `tokenizer_config.json` and in a model file, which has one of them misspelt, and what a BERT spells them where
+/// nothing is said.
+const ROLES: &[(&str, &str, &str)] = &[
+    ("bos", "bos", "[CLS]"),
+    ("eos", "eos", "[SEP]"),
+    ("unk", "unknown", "[UNK]"),
+    ("sep", "seperator", "[SEP]"),
+    ("pad", "padding", "[PAD]"),
+    ("cls", "cls", "[CLS]"),
+    ("mask", "mask", "[MASK]"),
 ];
 
 /// Scores of tokens that text never becomes by merging.

@@ -74,10 +74,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vocabulary, Error> {
         model: "llama",
         pre: "default",
         tokens: tokens.collect(),
-        merges: Vec::new(),
         add_space_prefix: Some(normalizer.add_dummy_prefix.unwrap_or(true)),
-        lowercase: None,
-        strip_accents: None,
+        ..Vocabulary::default()
     })
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use half::bf16;
 use llmsrv_convert::{Error, convert_model};
 use llmsrv_engine::{EngineOptions, spawn};
+use llmsrv_gguf::GgufFile;
 use llmsrv_tokenizer::Special;
 use serde_json::{Value, json};
 
@@ -213,11 +214,21 @@ fn a_converted_bert_makes_the_vectors_of_the_published_one() {
         let vectors = spawn(loaded, EngineOptions::default()).embed(vec![tokens]);
         let vectors = vectors.unwrap().blocking_wait().unwrap();
         for (found, expected) in vectors[0].iter().zip(expected) {
-            // The GELU is the approximation with tanh here, as in all programs that read such files.
+            // The GELU is the approximation with tanh here, as in llama.cpp.
             let off = (f64::from(*found) - expected).abs();
             assert!(off < 5e-3, "{pooling}: {found} {expected}");
         }
     }
+}
+
+#[test]
+fn a_decoder_that_makes_vectors_says_how() {
+    let mut upload = crate::published::upload("qwen3", &crate::published::fixture().cases["qwen3"]);
+    let pooling = json!({"pooling_mode_lasttoken": true});
+    upload.add("1_Pooling/config.json", pooling.to_string());
+    convert(&upload).unwrap();
+    let file = GgufFile::open(&upload.destination()).unwrap();
+    assert_eq!(file.metadata().u32("qwen3.pooling_type"), Some(3));
 }
 
 #[test]
