@@ -221,15 +221,16 @@ impl Inputs {
         }
     }
 
-    /// Returns about how many bytes become tokens.
+    /// Returns about how many bytes become tokens, with some for each input, however short it is.
     pub(crate) fn n_bytes(&self) -> usize {
-        match self {
+        let of_all: usize = match self {
             Inputs::Texts(texts) => texts.iter().map(EmbedText::n_bytes).sum(),
             Inputs::Pairs { query, documents } => {
                 let of_pairs = documents.iter().map(|text| query.len() + text.len());
                 of_pairs.sum()
             }
-        }
+        };
+        of_all + self.len() * INPUT_BYTES
     }
 }
 
@@ -241,6 +242,9 @@ impl EmbedText {
         }
     }
 }
+
+/// The marks around an input, and the list of its tokens, take as long as so many bytes of text.
+const INPUT_BYTES: usize = 32;
 
 /// What came of a request.
 #[derive(Debug, Default)]

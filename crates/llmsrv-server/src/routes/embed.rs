@@ -142,7 +142,7 @@ pub(super) async fn embed(State(app): State<App>, body: Body) -> Result<Response
         prompt_eval_count: n_tokens as u64,
         prompt_truncated: n_truncated as u64,
     };
-    json(n_numbers(&response.embeddings), response).await
+    json(written_bytes(&response.embeddings), response).await
 }
 
 /// `/api/embeddings`: the older form, for one text; the vector is left as the model made it.
@@ -155,7 +155,7 @@ pub(super) async fn embeddings(State(app): State<App>, body: Body) -> Result<Res
     let response = EmbeddingResponse {
         embedding: vector.into_iter().map(f64::from).collect(),
     };
-    json(response.embedding.len(), response).await
+    json(response.embedding.len() * NUMBER_BYTES, response).await
 }
 
 /// `/v1/embeddings`, as OpenAI's.
@@ -177,7 +177,7 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
     let embedded = embed::run(&app, job).await?;
     let usage = usage(&embedded);
     let vectors = normalised(embedded.vectors, dimensions);
-    let n_numbers = n_numbers(&vectors);
+    let n_bytes = written_bytes(&vectors);
     let data = vectors.into_iter().enumerate().map(|(index, vector)| {
         let embedding = if as_text {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -197,7 +197,7 @@ pub(super) async fn openai(State(app): State<App>, body: Body) -> Result<Respons
         model,
         usage,
     };
-    json(n_numbers, response).await
+    json(n_bytes, response).await
 }
 
 /// `/api/rerank` and `/v1/rerank`.
@@ -230,6 +230,8 @@ pub(super) async fn rerank(
         query: request.query,
         documents: documents.clone(),
     };
+    // Documents are sent back where that is asked for.
+    let n_bytes = inputs.n_bytes();
     let job = request.common.job(inputs)?;
     let model = job.model.clone();
     let embedded = embed::run(&app, job).await?;
@@ -258,8 +260,7 @@ pub(super) async fn rerank(
         results: scores.into_iter().map(result).collect(),
         usage: usage(&embedded),
     };
-    // Documents are sent back where that is asked for.
-    json(usize::MAX, response).await
+    json(n_bytes, response).await
 }
 
 async fn parsed<R: Member + Send + 'static>(
@@ -323,8 +324,9 @@ fn normalised(vectors: Vec<Vec<f32>>, dimensions: Option<usize>) -> Vec<Vec<f32>
         .collect()
 }
 
-fn n_numbers(vectors: &[Vec<f32>]) -> usize {
-    vectors.iter().map(Vec::len).sum()
+/// About how long vectors are when they are written.
+fn written_bytes(vectors: &[Vec<f32>]) -> usize {
+    vectors.iter().map(Vec::len).sum::<usize>() * NUMBER_BYTES
 }
 
 fn usage(embedded: &Embedded) -> EmbedUsage {
@@ -338,12 +340,11 @@ fn invalid_input_type() -> ApiError {
     ApiError::bad_request("invalid input type")
 }
 
-/// Writes an answer of about so many numbers, which may be many megabytes, where that holds up nobody.
+/// Writes an answer of about so many bytes, which may be many megabytes, where that holds up nobody.
 async fn json(
-    n_numbers: usize,
+    n_bytes: usize,
     answer: impl Serialize + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let n_bytes = n_numbers.saturating_mul(NUMBER_BYTES);
     let written = tasks::computing_on(n_bytes, move || serde_json::to_vec(&answer)).await?;
     let bytes = written.map_err(|error| ApiError::internal(error.to_string()))?;
     let mut response = Body::from(bytes).into_response();
