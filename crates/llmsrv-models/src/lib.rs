@@ -490,8 +490,8 @@ fn arithmetic(
 /// Returns how the CPU multiplies the weights of an encoder.
 ///
 /// Vectors are compared with those of other engines and days, so weights of a floating point are not met by less than 16
-/// bits. Where weights were rounded, rounding activations to bytes moves vectors by no more than that did: a cosine of
-/// 0.9997 instead of 0.9999 to those of F32 with all-MiniLM-L6-v2 in Q8_0, 0.9651 both ways in Q4_0.
+/// bits. Where weights were rounded, rounding activations to bytes moves vectors about as far as that did, or less: their
+/// cosine to those of F32 is 0.9997 instead of 0.9999 with all-MiniLM-L6-v2 in Q8_0, and 0.9651 both ways in Q4_0.
 fn of_encoder(options: &LoadOptions, source: &Source) -> ActivationPrecision {
     match options.activation_precision {
         ActivationPrecision::Auto if source.is_quantized() => ActivationPrecision::Int8,

@@ -418,8 +418,8 @@ unsafe fn fill_f32<Q: Quantizer, const FUSED: bool, const LEN: usize, B: Block<L
 ) {
     let of_row = rows.residual.n_tokens();
     let first_row = part.first_token / of_row;
-    let x = &rows.x[(first_row * rows.n_cols).min(rows.x.len())..];
-    let x = x.chunks_exact(rows.n_cols).take(part.width / of_row);
+    let all = rows.x.chunks_exact(rows.n_cols);
+    let x = all.skip(first_row).take(part.width / of_row);
     let mut scales = [0.0; WIDEST];
     if let Some(norm) = rows.norm {
         for (scale, x) in scales.iter_mut().zip(x.clone()) {
@@ -430,7 +430,8 @@ unsafe fn fill_f32<Q: Quantizer, const FUSED: bool, const LEN: usize, B: Block<L
     let starts = (part.first_block * LEN..rows.n_cols).step_by(LEN);
     // Block by block, so that memory is written in the order it lies in.
     for (start, tokens) in starts.zip(blocks.chunks_exact_mut(part.width)) {
-        let weight = (rows.norm).map(|norm| stretch(norm.weight, start, &mut last_weights));
+        let norm = rows.norm;
+        let weight = norm.map(|norm| stretch(norm.weight, start, &mut last_weights));
         let tokens = tokens.chunks_exact_mut(of_row);
         for ((x, scale), tokens) in x.clone().zip(&scales).zip(tokens) {
             let mut x = stretch(x, start, &mut last);
