@@ -516,12 +516,12 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
             #[target_feature(
                 enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c"
             )]
-            formats::multiply_row_panel::<isa::Avx512<true>, F, C>
+            avx512_row_panel::<F, C, true>
         ),
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Avx512Bf16 => compiled!(
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-            formats::multiply_row_panel::<isa::Avx512<false>, F, C>
+            avx512_row_panel::<F, C, false>
         ),
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx2 => compiled!(
@@ -542,7 +542,32 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
     }
 }
 
-/// [`formats::row_panel`] with as many vectors at a time as there are registers for the sums of.
+/// [`formats::multiply_row_panel`] that asks for weights as is best for so many tokens.
+///
+/// # Safety
+/// As for [`formats::multiply_row_panel`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn avx512_row_panel<F: Format, const C: usize, const BF16: bool>(
+    row_panel: *const u8,
+    n_blocks: usize,
+    x: *const u8,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match C {
+            1..4 => formats::multiply_row_panel::<isa::Avx512<BF16, false>, F, C>(
+                row_panel, n_blocks, x, out,
+            ),
+            _ => formats::multiply_row_panel::<isa::Avx512<BF16, true>, F, C>(
+                row_panel, n_blocks, x, out,
+            ),
+        }
+    }
+}
+
+/// [`formats::multiply_row_panel`] with as many vectors at a time as there are registers for the sums of.
 ///
 /// # Safety
 /// As for [`formats::multiply_row_panel`].

@@ -3,7 +3,7 @@
 use super::{Format, Layout, Sums};
 use crate::packed::{
     activations::{Bf16Block, F32Block},
-    isa::{AHEAD, Isa},
+    isa::Isa,
 };
 
 /// Numbers with a floating point.
@@ -152,7 +152,7 @@ unsafe fn floating_tokens<I: Isa, T: Floating, const C: usize, const N: usize>(
             let at = body.add(2 * T::BYTES * step);
             let weights = [T::read::<I>(at), T::read::<I>(at.add(T::BYTES))];
             for line in (0..2 * T::BYTES).step_by(64) {
-                I::prefetch(at.wrapping_add(line + AHEAD));
+                I::prefetch_ahead(at.wrapping_add(line));
             }
             for token in 0..N {
                 let x = x.add(first + token).cast::<i32>().add(step);

@@ -7,10 +7,7 @@ use super::{
     blocks::{STEPS, five_bits, nibbles, once_ahead, steps},
     keep_order,
 };
-use crate::packed::{
-    activations::Q8Block256,
-    isa::{AHEAD, Isa},
-};
+use crate::packed::{activations::Q8Block256, isa::Isa};
 
 /// Types with blocks of 256 elements and sub-block scales for stretches of them. Vectors of sub-block scales lie
 /// before the quants.
@@ -89,7 +86,7 @@ pub(super) unsafe fn long_block<I: Isa, T: SuperBlockQuants, const C: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         for vector in 0..T::SMALL {
-            I::prefetch(body.wrapping_add(64 * vector + AHEAD));
+            I::prefetch_ahead(body.wrapping_add(64 * vector));
         }
         // In 32 elements: one of all of them, or one of the low and one of the high quants.
         let n_stretches = 32 / T::STRETCH;

@@ -10,7 +10,7 @@
 )]
 use std::arch::x86_64::*;
 
-use super::Isa;
+use super::{AHEAD, Isa};
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -35,8 +35,8 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    unsafe fn prefetch_ahead(of: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(of.wrapping_add(AHEAD).cast());
     }
 
     #[inline(always)]

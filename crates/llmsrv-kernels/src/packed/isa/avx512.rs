@@ -11,13 +11,13 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use super::{Isa, dot_widened};
+use super::{AHEAD, Isa, L1_AHEAD, L2_AHEAD, dot_widened};
 
-/// AVX-512 F, BW, VL and VNNI, with or without BF16.
+/// AVX-512 F, BW, VL and VNNI, with or without BF16, for few tokens or for many.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Avx512<const BF16: bool>;
+pub(in super::super) struct Avx512<const BF16: bool, const MANY: bool>;
 
-impl<const BF16: bool> Isa for Avx512<BF16> {
+impl<const BF16: bool, const MANY: bool> Isa for Avx512<BF16, MANY> {
     const LANES: usize = 16;
     type Int = __m512i;
     type Float = __m512;
@@ -30,8 +30,13 @@ impl<const BF16: bool> Isa for Avx512<BF16> {
     }
 
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    unsafe fn prefetch_ahead(of: *const u8) {
+        if MANY {
+            _mm_prefetch::<_MM_HINT_T1>(of.wrapping_add(L2_AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_T0>(of.wrapping_add(L1_AHEAD).cast());
+        } else {
+            _mm_prefetch::<_MM_HINT_T0>(of.wrapping_add(AHEAD).cast());
+        }
     }
 
     #[inline(always)]

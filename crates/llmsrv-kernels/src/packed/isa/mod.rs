@@ -40,17 +40,17 @@ pub(super) trait Isa: Copy {
 
     /// Reads four bytes for each lane.
     unsafe fn load(from: *const u8) -> Self::Int;
-    /// Asks for the cache line at any address.
+    /// Asks for what will be read a little later; nothing is read there now.
     #[inline(always)]
-    unsafe fn prefetch(at: *const u8) {
-        let _ = at;
+    unsafe fn prefetch_ahead(of: *const u8) {
+        let _ = of;
     }
     /// As [`Isa::load`], and asks for what will be read a little later.
     #[inline(always)]
     unsafe fn load_ahead(from: *const u8) -> Self::Int {
-        // SAFETY: the caller's promise; nothing is read at the other address.
+        // SAFETY: the caller's promise.
         unsafe {
-            Self::prefetch(from.wrapping_add(AHEAD));
+            Self::prefetch_ahead(from);
             Self::load(from)
         }
     }
@@ -190,6 +190,10 @@ unsafe fn dot_widened<I: Isa>(sum: I::Float, pairs: I::Int, x: i32) -> I::Float 
     }
 }
 
-/// How far ahead weights are asked for, in bytes: more than memory delivers while one line is on its
-/// way, since the lines of a column panel of tokens are used in bursts. Processors guess less far.
+/// How far ahead weights are asked for, in bytes: more than memory delivers while one line is on its way, since the
+/// lines of a column panel of tokens are used in bursts. Processors guess less far.
 pub(super) const AHEAD: usize = 9216;
+/// For many tokens: how far ahead weights are asked for into the second cache, whose lines on their way are more than
+/// those of the first one, and how far ahead they are taken from there.
+const L2_AHEAD: usize = 25 << 10;
+const L1_AHEAD: usize = 4 << 10;
