@@ -402,8 +402,11 @@ fn several_gpus_have_the_logits_of_the_cpu() {
             assert_eq!(layers(&*model), [first, n - first], "{}", case.name);
             let name = format!("{} with {first} and {} layers", case.name, n - first);
             check_same(&name, case, &mut *model, &mut *cpu);
-            check_model(&name, &mut *model, &LENGTHS, &PIECES);
-            check_copy(&mut *model, (35, 5, 6));
+            // Where all three have layers, one model for all kinds of steps.
+            if n < n_layers {
+                check_model(&name, &mut *model, &LENGTHS, &PIECES);
+                check_copy(&mut *model, (35, 5, 6));
+            }
         }
     }
     assert!(seen.len() > 3, "{seen:?}");

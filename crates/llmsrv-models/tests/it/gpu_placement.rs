@@ -70,7 +70,7 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
             gpu: GpuOptions {
                 arithmetic,
                 // Of states one is planned, and here are as many as sequences.
-                limit_bytes: Some(plan.needed(512).plus(&plan.states.times(15)).gpu(0)),
+                limit_bytes: Some(plan.needed(16 * 16).plus(&plan.states.times(15)).gpu(0)),
                 ..SOFTWARE
             },
             ..on_gpu(last(plan.n_layers))
@@ -81,7 +81,7 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
         if keeps_state {
             model.reserve_states(16).unwrap();
         }
-        for n_rows in [32, 1, 9] {
+        for n_rows in [16, 1, 9] {
             let mut step = StepPlan::default();
             for sequence in 0..16_u32 {
                 let first = step.tokens.len();
