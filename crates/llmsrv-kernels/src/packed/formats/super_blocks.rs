@@ -17,6 +17,8 @@ pub(super) trait SuperBlockQuants: Quants {
     const SMALL: usize;
     /// Elements of a stretch: 16 or 32.
     const STRETCH: usize;
+    /// Whether the sum of a stretch fits 16 bits with a sign, as it does where quants are below 16 and stretches short.
+    const SHORT_SUMS: bool = false;
     /// Bits of a small scale.
     const SCALE_BITS: u32 = 8;
     /// What is to be taken away from the products.
@@ -113,11 +115,16 @@ pub(super) unsafe fn long_block<I: Isa, T: SuperBlockQuants, const C: usize>(
                 let [lows, highs] = dots;
                 let first = I::sra(I::shl(scales, 24), 32 - T::SCALE_BITS);
                 let second = I::sra(I::shl(scales, 16), 32 - T::SCALE_BITS);
+                // What puts two sums together pays where multiplying is what takes time.
                 for token in 0..C {
-                    totals[token] = I::multiply_add(totals[token], lows[token], first);
-                    if n_stretches == 2 {
-                        totals[token] = I::multiply_add(totals[token], highs[token], second);
-                    }
+                    let (total, low, high) = (totals[token], lows[token], highs[token]);
+                    totals[token] = if T::SHORT_SUMS && C > 2 {
+                        I::multiply_add_shorts(total, [low, high], [first, second])
+                    } else if n_stretches == 2 {
+                        I::multiply_add(I::multiply_add(total, low, first), high, second)
+                    } else {
+                        I::multiply_add(total, low, first)
+                    };
                 }
                 scales = I::shr(scales, 8 * n_stretches as u32);
                 quants = quants.add(T::QUANTS);
@@ -213,6 +220,7 @@ impl SuperBlockQuants for Q2K {
     const HEAD: usize = 64;
     const SMALL: usize = 4;
     const STRETCH: usize = 16;
+    const SHORT_SUMS: bool = true;
     const EXCESS: Excess = Excess::Minimums;
     #[inline(always)]
     unsafe fn scales<I: Isa>(_: *const u8, body: *const u8, quad: usize) -> I::Int {
@@ -242,6 +250,7 @@ impl SuperBlockQuants for Q3K {
     const HEAD: usize = 32;
     const SMALL: usize = 3;
     const STRETCH: usize = 16;
+    const SHORT_SUMS: bool = true;
     const SCALE_BITS: u32 = 6;
     const EXCESS: Excess = Excess::Offset(4);
     #[inline(always)]

@@ -139,6 +139,18 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn multiply_add_shorts(sum: Ints, a: [Ints; 2], b: [Ints; 2]) -> Ints {
+        let pairs =
+            |low, high| _mm256_blend_epi16::<0b1010_1010>(low, _mm256_slli_epi32::<16>(high));
+        let add = |half: usize| {
+            let products =
+                _mm256_madd_epi16(pairs(a[0][half], a[1][half]), pairs(b[0][half], b[1][half]));
+            _mm256_add_epi32(sum[half], products)
+        };
+        [add(0), add(1)]
+    }
+
+    #[inline(always)]
     unsafe fn float(a: Ints) -> Floats {
         [_mm256_cvtepi32_ps(a[0]), _mm256_cvtepi32_ps(a[1])]
     }

@@ -120,6 +120,14 @@ impl<const BF16: bool, const MANY: bool> Isa for Avx512<BF16, MANY> {
     }
 
     #[inline(always)]
+    unsafe fn multiply_add_shorts(sum: __m512i, a: [__m512i; 2], b: [__m512i; 2]) -> __m512i {
+        let pairs = |[low, high]: [__m512i; 2]| {
+            _mm512_mask_blend_epi16(0xaaaa_aaaa, low, _mm512_slli_epi32::<16>(high))
+        };
+        _mm512_dpwssd_epi32(sum, pairs(a), pairs(b))
+    }
+
+    #[inline(always)]
     unsafe fn float(a: __m512i) -> __m512 {
         _mm512_cvtepi32_ps(a)
     }

@@ -99,6 +99,16 @@ pub(super) trait Isa: Copy {
     unsafe fn dot_pairs(sum: Self::Int, pairs: Self::Int, x: *const i16) -> Self::Int;
     /// `sum + a * b` in 32 bits.
     unsafe fn multiply_add(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// `sum + a[0] * b[0] + a[1] * b[1]` in 32 bits, where all of `a` and `b` are numbers of 16 bits with a sign.
+    #[inline(always)]
+    unsafe fn multiply_add_shorts(
+        sum: Self::Int,
+        a: [Self::Int; 2],
+        b: [Self::Int; 2],
+    ) -> Self::Int {
+        // SAFETY: the caller's promise.
+        unsafe { Self::multiply_add(Self::multiply_add(sum, a[0], b[0]), a[1], b[1]) }
+    }
     /// The nearest numbers; of two, the even one.
     unsafe fn float(a: Self::Int) -> Self::Float;
     /// Zeros.
