@@ -211,7 +211,22 @@ pub(super) unsafe fn multiply_row_panel<I: Isa, F: Format, const C: usize>(
     x: *const u8,
     out: *mut f32,
 ) {
-    let mut x = x.cast::<F::Block>();
+    // SAFETY: the caller's promise.
+    unsafe { multiply_columns::<I, F, C>(row_panel, n_blocks, x.cast(), C, out) }
+}
+
+/// As [`multiply_row_panel`], with `C` neighbouring tokens of a column panel of `width`.
+///
+/// # Safety
+/// As there; `x` is the first block of the first of these tokens.
+#[inline(always)]
+pub(super) unsafe fn multiply_columns<I: Isa, F: Format, const C: usize>(
+    row_panel: *const u8,
+    n_blocks: usize,
+    mut x: *const F::Block,
+    width: usize,
+    out: *mut f32,
+) {
     // SAFETY: the caller's promise; the steps are those of `Layout::block`.
     unsafe {
         let mut sums = [[[I::zeros(); C]; 2]; 4];
@@ -235,7 +250,8 @@ pub(super) unsafe fn multiply_row_panel<I: Isa, F: Format, const C: usize>(
                     }
                 });
                 body = body.add(F::LAYOUT.body);
-                x = x.add(C);
+                // Behind the last token of a column panel there may be nothing.
+                x = x.wrapping_add(width);
             }
             heads = body;
             left -= n;

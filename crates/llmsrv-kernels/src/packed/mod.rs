@@ -538,7 +538,49 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
             #[target_feature(enable = "neon,dotprod,i8mm")]
             neon_row_panel::<F, C, true>
         ),
-        _ => compiled!(formats::multiply_row_panel::<isa::Scalar, F, C>),
+        _ => compiled!(scalar_row_panel::<F, C>),
+    }
+}
+
+/// [`formats::multiply_row_panel`] without vectors. Each width would be three times the code that vectors need, so only
+/// the one of prompts has its own; of the others the tokens are taken one by one.
+///
+/// # Safety
+/// As for [`formats::multiply_row_panel`].
+#[inline(always)]
+unsafe fn scalar_row_panel<F: Format, const C: usize>(
+    row_panel: *const u8,
+    n_blocks: usize,
+    x: *const u8,
+    out: *mut f32,
+) {
+    /// Of one token of a column panel of some width.
+    #[inline(never)]
+    unsafe fn one_token<F: Format>(
+        row_panel: *const u8,
+        n_blocks: usize,
+        x: *const F::Block,
+        width: usize,
+        out: *mut f32,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            formats::multiply_columns::<isa::Scalar, F, 1>(row_panel, n_blocks, x, width, out);
+        }
+    }
+    // SAFETY: the caller's promise; the tokens of a block lie side by side.
+    unsafe {
+        if C == WIDEST {
+            formats::multiply_row_panel::<isa::Scalar, F, C>(row_panel, n_blocks, x, out);
+            return;
+        }
+        for token in 0..C {
+            let (x, out) = (
+                x.cast::<F::Block>().add(token),
+                out.add(F::LAYOUT.rows * token),
+            );
+            one_token::<F>(row_panel, n_blocks, x, C, out);
+        }
     }
 }
 
