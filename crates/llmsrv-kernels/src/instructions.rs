@@ -12,6 +12,8 @@ pub enum Instructions {
     Scalar,
     /// AVX2 with fused multiply-add and half precision.
     Avx2,
+    /// As `Avx2`, with AVX-VNNI: products of bytes in vectors of 256 bits.
+    AvxVnni,
     /// AVX-512 with VNNI.
     Avx512,
     /// As `Avx512`, and products of BF16.
@@ -29,6 +31,7 @@ impl Instructions {
         Instructions::Avx512,
         Instructions::NeonI8mm,
         Instructions::Neon,
+        Instructions::AvxVnni,
         Instructions::Avx2,
         Instructions::Scalar,
     ];
@@ -53,6 +56,10 @@ impl Instructions {
             Instructions::Scalar => true,
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2 => Tier::Avx2.is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::AvxVnni => {
+                Tier::Avx2.is_available() && is_x86_feature_detected!("avxvnni")
+            }
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 => {
                 Tier::Avx512.is_available() && is_x86_feature_detected!("avx512vnni")

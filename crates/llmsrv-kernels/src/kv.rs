@@ -535,6 +535,7 @@ impl<'a> Q8Rows<'a> {
     }
 
     /// Whether these are keys or values.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn part(self) -> Part {
         self.part
     }

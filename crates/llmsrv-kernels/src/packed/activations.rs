@@ -398,8 +398,10 @@ fn fill_part<const LEN: usize, B: Block<LEN>>(
                 // SAFETY: a tier is only chosen where the processor has its instructions.
                 return unsafe { avx512(rows, part, blocks) };
             }
-            // SAFETY: as above.
-            Instructions::Avx2 => return unsafe { avx2(rows, part, blocks) },
+            Instructions::Avx2 | Instructions::AvxVnni => {
+                // SAFETY: as above.
+                return unsafe { avx2(rows, part, blocks) };
+            }
             _ => {}
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn of_tier(tier: Instructions) -> unsafe fn(RowPanel<'_>) {
             compiled
         }
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => {
+        Instructions::Avx2 | Instructions::AvxVnni => {
             #[target_feature(enable = "avx2,fma")]
             unsafe fn compiled(row_panel: RowPanel<'_>) {
                 // SAFETY: the caller's promise.

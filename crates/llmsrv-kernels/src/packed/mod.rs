@@ -523,10 +523,16 @@ fn of_tier<F: Format, const C: usize>(tier: Instructions) -> Kernel {
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
             avx512_row_panel::<F, C, false>
         ),
+        // Types with a floating point, which have no head, have no products of integers.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => compiled!(
+        Instructions::AvxVnni if F::LAYOUT.head > 0 => compiled!(
+            #[target_feature(enable = "avx2,avxvnni,fma,f16c")]
+            avx2_row_panel::<F, C, true>
+        ),
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 | Instructions::AvxVnni => compiled!(
             #[target_feature(enable = "avx2,fma,f16c")]
-            formats::multiply_row_panel::<isa::Avx2, F, C>
+            avx2_row_panel::<F, C, false>
         ),
         #[cfg(target_arch = "aarch64")]
         Instructions::Neon => compiled!(
@@ -605,6 +611,29 @@ unsafe fn avx512_row_panel<F: Format, const C: usize, const BF16: bool>(
             _ => formats::multiply_row_panel::<isa::Avx512<BF16, true>, F, C>(
                 row_panel, n_blocks, x, out,
             ),
+        }
+    }
+}
+
+/// [`formats::multiply_row_panel`] with as many vectors at a time as there are registers for the sums of.
+///
+/// # Safety
+/// As for [`formats::multiply_row_panel`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn avx2_row_panel<F: Format, const C: usize, const VNNI: bool>(
+    row_panel: *const u8,
+    n_blocks: usize,
+    x: *const u8,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // AVX-VNNI needs no registers beside the sums.
+        if C <= if VNNI { 4 } else { 3 } {
+            formats::multiply_row_panel::<isa::Avx2<2, VNNI>, F, C>(row_panel, n_blocks, x, out);
+        } else {
+            formats::multiply_row_panel::<isa::Avx2<1, VNNI>, F, C>(row_panel, n_blocks, x, out);
         }
     }
 }

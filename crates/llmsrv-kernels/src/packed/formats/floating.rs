@@ -124,15 +124,19 @@ unsafe fn floating_block<I: Isa, T: Floating, const C: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if I::HAS_MANY_REGISTERS {
+        if 2 * C <= I::SUMS {
             floating_tokens::<I, T, C, C>(body, x, 0, sums);
-        } else {
-            for token in (0..C / 2 * 2).step_by(2) {
-                floating_tokens::<I, T, C, 2>(body, x, token, sums);
-            }
-            if !C.is_multiple_of(2) {
-                floating_tokens::<I, T, C, 1>(body, x, C - 1, sums);
-            }
+            return;
+        }
+        let in_fours = if 2 * 4 <= I::SUMS { C / 4 * 4 } else { 0 };
+        for token in (0..in_fours).step_by(4) {
+            floating_tokens::<I, T, C, 4>(body, x, token, sums);
+        }
+        for token in (in_fours..C / 2 * 2).step_by(2) {
+            floating_tokens::<I, T, C, 2>(body, x, token, sums);
+        }
+        if !C.is_multiple_of(2) {
+            floating_tokens::<I, T, C, 1>(body, x, C - 1, sums);
         }
     }
 }

@@ -22,7 +22,7 @@ impl<const BF16: bool, const MANY: bool> Isa for Avx512<BF16, MANY> {
     type Int = __m512i;
     type Float = __m512;
     type Sixteen = *const i8;
-    const HAS_MANY_REGISTERS: bool = true;
+    const SUMS: usize = 16;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> __m512i {

@@ -35,8 +35,8 @@ pub(super) trait Isa: Copy {
     type Float: Copy;
     /// Sixteen quants of activations, or where they are.
     type Sixteen: Copy;
-    /// Whether there are registers for 16 sums and what is added to them.
-    const HAS_MANY_REGISTERS: bool;
+    /// Sums that there are registers for, beside what is added to them.
+    const SUMS: usize;
 
     /// Reads four bytes for each lane.
     unsafe fn load(from: *const u8) -> Self::Int;
@@ -202,8 +202,11 @@ unsafe fn dot_widened<I: Isa>(sum: I::Float, pairs: I::Int, x: i32) -> I::Float 
 
 /// How far ahead weights are asked for, in bytes: more than memory delivers while one line is on its way, since the
 /// lines of a column panel of tokens are used in bursts. Processors guess less far.
+#[cfg(target_arch = "x86_64")]
 pub(super) const AHEAD: usize = 9216;
 /// For many tokens: how far ahead weights are asked for into the second cache, whose lines on their way are more than
 /// those of the first one, and how far ahead they are taken from there.
+#[cfg(target_arch = "x86_64")]
 const L2_AHEAD: usize = 25 << 10;
+#[cfg(target_arch = "x86_64")]
 const L1_AHEAD: usize = 4 << 10;

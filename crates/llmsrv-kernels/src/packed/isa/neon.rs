@@ -26,7 +26,7 @@ impl<const V: usize, const I8MM: bool> Isa for Neon<V, I8MM> {
     type Int = Ints<V>;
     type Float = Floats<V>;
     type Sixteen = int8x16_t;
-    const HAS_MANY_REGISTERS: bool = true;
+    const SUMS: usize = 16;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Ints<V> {

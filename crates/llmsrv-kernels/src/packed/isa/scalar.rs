@@ -17,7 +17,7 @@ impl Isa for Scalar {
     type Int = [i32; 16];
     type Float = [f32; 16];
     type Sixteen = *const i8;
-    const HAS_MANY_REGISTERS: bool = false;
+    const SUMS: usize = 4;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> [i32; 16] {
