@@ -106,11 +106,8 @@ impl Packed {
                 true,
                 |idx, row_panel| {
                     let rows = bytes.chunks_exact(row_bytes).skip(idx * layout.rows);
-                    for (block, start) in (0..row_bytes).step_by(block_bytes).enumerate() {
-                        let end = (start + block_bytes).min(row_bytes);
-                        let rows = rows.clone().take(layout.rows);
-                        let blocks = rows.map(|row| &row[start..end]);
-                        pack::pack_block(pack, layout, row_panel, block, blocks);
+                    for (row, bytes) in rows.take(layout.rows).enumerate() {
+                        pack::pack_blocks(pack, layout, row_panel, row, bytes.chunks(block_bytes));
                     }
                 },
             );

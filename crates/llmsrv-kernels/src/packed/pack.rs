@@ -252,24 +252,23 @@ impl Lane<'_> {
     }
 }
 
-/// Packs one block of the rows of a row panel, or of those there are; `rows` are their blocks.
-pub(super) fn pack_block<'a>(
+/// Packs a row of a row panel, given its blocks.
+pub(super) fn pack_blocks<'a>(
     pack: PackRow,
     layout: Layout,
     row_panel: &mut [u8],
-    idx: usize,
-    rows: impl Iterator<Item = &'a [u8]>,
+    row: usize,
+    blocks: impl Iterator<Item = &'a [u8]>,
 ) {
-    let (head, body) = layout.block(idx);
-    let (before, after) = row_panel.split_at_mut(body);
-    let mut out = Lane {
-        head: before.get_mut(head..).unwrap_or_default(),
-        body: &mut after[..layout.body],
-        row: 0,
-        n_rows: layout.rows,
-    };
-    for (row, block) in rows.enumerate() {
-        out.row = row;
+    for (idx, block) in blocks.enumerate() {
+        let (head, body) = layout.block(idx);
+        let (before, after) = row_panel.split_at_mut(body);
+        let mut out = Lane {
+            head: before.get_mut(head..).unwrap_or_default(),
+            body: &mut after[..layout.body],
+            row,
+            n_rows: layout.rows,
+        };
         pack(block, &mut out);
     }
 }
