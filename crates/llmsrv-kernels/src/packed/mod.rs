@@ -626,7 +626,7 @@ unsafe fn avx2_row_panel<F: Format, const C: usize, const VNNI: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        // AVX-VNNI needs no registers beside the sums.
+        // Without AVX-VNNI, what lies between a product and its sum takes registers as well.
         if C <= if VNNI { 4 } else { 3 } {
             formats::multiply_row_panel::<isa::Avx2<2, VNNI>, F, C>(row_panel, n_blocks, x, out);
         } else {
