@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,38 @@ def test_reading_with_the_standard_library_while_the_sink_writes(tmp_path: Path,
     run_python(READS, cwd=tmp_path, env={"LOGKIT_DURABILITY": durability})
     assert db_rows(tmp_path / "logs.db")
     assert [path.name for path in tmp_path.iterdir()] == ["logs.db"]
+
+SNAPSHOT = """
+import logkit, sqlite3
+logger = logkit.configure(sinks=["db:logs.db"], propagate_stdlib=False)
+
+@logkit.log_call
+def work(n): return "r" * 200
+
+def write(n):
+    for _ in range(n):
+        work(n)
+    logger.flush()
+
+write(2000)
+# One that is closed takes the sink's own locks away.
+sqlite3.connect("logs.db").execute("SELECT count(*) FROM logs").connection.close()
+reader = sqlite3.connect("logs.db", isolation_level=None)
+reader.execute("PRAGMA cache_size = 1")
+reader.execute("BEGIN")
+count = "SELECT count(*), sum(length(return_value)) FROM logs"
+seen = reader.execute(count).fetchone()
+for _ in range(5):
+    write(2000)
+    assert reader.execute(count).fetchone() == seen
+reader.execute("COMMIT")
+assert reader.execute(count).fetchone()[0] == 12000
+reader.close()
+logger.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="locks of open file descriptions")
+def test_a_transaction_of_the_standard_library_sees_what_it_saw(tmp_path: Path):
+    run_python(SNAPSHOT, cwd=tmp_path)
+    assert len(db_rows(tmp_path / "logs.db")) == 12000

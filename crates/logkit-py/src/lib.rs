@@ -38,6 +38,9 @@ mod _native {
 }
 
 fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // The first import of the process, which no other thread takes part in.
+    #[cfg(target_os = "linux")]
+    logkit::lock_wal_index_by_open_file();
     functions::register(module)?;
     sinks::register(module)?;
     logger::register(module)?;

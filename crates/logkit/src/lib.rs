@@ -176,6 +176,8 @@ pub use sinks::csv::CsvSink;
 pub use sinks::db::DbSink;
 pub use sinks::file::Rotation;
 pub use sinks::json::{JsonForm, JsonSink};
+#[cfg(all(feature = "db", target_os = "linux"))]
+pub use sinks::locks::lock_wal_index_by_open_file;
 pub use sinks::markdown::MarkdownSink;
 pub use sinks::ring::RingBufferSink;
 pub use sinks::terminal::{TerminalForm, TerminalSink};

@@ -6,6 +6,8 @@ pub(crate) mod csv;
 pub(crate) mod db;
 pub(crate) mod file;
 pub(crate) mod json;
+#[cfg(all(feature = "db", target_os = "linux"))]
+pub(crate) mod locks;
 pub(crate) mod markdown;
 #[cfg(feature = "db")]
 pub(crate) mod open;

@@ -126,7 +126,8 @@ impl DerefMut for Open {
 /// database it believes to be the last, and deletes the log that this one writes; when it opens the
 /// database again it believes to be the first, and cuts off the index of the log, which this one has
 /// mapped: a fault that ends the program. A lock of an open file holds against both. They are those that
-/// SQLite has on a database in WAL mode anyway: shared, on the same bytes.
+/// SQLite has on a database in WAL mode anyway: shared, on the same bytes. What they cannot do, keep a
+/// checkpoint from restarting the log below a reader, is done by [`super::locks`] where there are two copies.
 #[cfg(target_os = "linux")]
 mod claim {
     use std::{
