@@ -16,6 +16,9 @@ pub struct Candidates {
     list: Vec<Candidate>,
     n_sorted: usize,
     weights: Vec<(f64, Candidate)>,
+    /// The largest logit of each chunk of a row, and room to select among them.
+    maxima: Vec<f32>,
+    selected: Vec<f32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +43,27 @@ impl Candidates {
                 .extend(possible.map(|(&logit, id)| Candidate { logit, id }));
             return Ok(self.list.len());
         }
-        // A later token needs a higher logit to get in. Most chunks have none, and the maximum of
-        // a chunk is cheap.
+        // Where `top_k` chunks have a logit of at least `lowest`, so have the `top_k` best tokens. That leaves few chunks
+        // to look through, and the maximum of a chunk is cheap.
+        self.maxima.clear();
+        for chunk in logits.chunks(CHUNK) {
+            self.maxima.push(maximum(chunk)?);
+        }
+        let lowest = if top_k > self.maxima.len() {
+            f32::NEG_INFINITY
+        } else {
+            self.selected.clone_from(&self.maxima);
+            let descending = |a: &f32, b: &f32| b.total_cmp(a);
+            *self
+                .selected
+                .select_nth_unstable_by(top_k - 1, descending)
+                .1
+        };
+        // A later token needs a higher logit to get in.
         let room = (4 * top_k).max(64);
-        let mut threshold = f32::NEG_INFINITY;
-        for (chunk_idx, chunk) in logits.chunks(CHUNK).enumerate() {
-            if maximum(chunk)? <= threshold {
+        let mut threshold = lowest.next_down();
+        for (chunk_idx, (chunk, best)) in logits.chunks(CHUNK).zip(&self.maxima).enumerate() {
+            if *best <= threshold {
                 continue;
             }
             let groups = chunk
