@@ -388,6 +388,11 @@ fn without_broken_rules(sandbox: &Sandbox, command: &mut Command) -> Output {
 async fn whatever_kills_a_worker_a_hundred_times_the_server_goes_on() {
     const KILLS: usize = 100;
     let sandbox = Sandbox::new();
+    let make = ["bench", "--make-model", "tiny", "-o", "small.gguf"];
+    sandbox.run(&make).ok();
+    sandbox
+        .run(&["create", "default", "--from", "small.gguf"])
+        .ok();
     let server = sandbox.serve_with(&[], &GPU);
     let expected = answer(&server).await;
     let before = Held::of(server.pid());

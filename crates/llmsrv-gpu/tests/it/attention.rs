@@ -13,7 +13,7 @@ use crate::{
 type Stored = (Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 proptest! {
-    #![proptest_config(config(160))]
+    #![proptest_config(config(80))]
 
     #[test]
     fn attention(
@@ -128,7 +128,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(80))]
+    #![proptest_config(config(40))]
 
     #[test]
     fn attention_of_whole_sequences(
@@ -191,7 +191,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(24))]
+    #![proptest_config(config(12))]
 
     /// Rows that see more than a part of 256 positions: all together, where each head of a row has a workgroup of its own,
     /// and one by one, where workgroups share what a row sees.
