@@ -39,6 +39,7 @@ def test_reading_with_the_standard_library_while_the_sink_writes(tmp_path: Path,
     assert db_rows(tmp_path / "logs.db")
     assert [path.name for path in tmp_path.iterdir()] == ["logs.db"]
 
+
 SNAPSHOT = """
 import logkit, sqlite3
 logger = logkit.configure(sinks=["db:logs.db"], propagate_stdlib=False)

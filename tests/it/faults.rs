@@ -388,6 +388,7 @@ fn without_broken_rules(sandbox: &Sandbox, command: &mut Command) -> Output {
 async fn whatever_kills_a_worker_a_hundred_times_the_server_goes_on() {
     const KILLS: usize = 100;
     let sandbox = Sandbox::new();
+    // One that loads and answers soon where a CPU computes for the GPU.
     let make = ["bench", "--make-model", "tiny", "-o", "small.gguf"];
     sandbox.run(&make).ok();
     sandbox
@@ -395,6 +396,7 @@ async fn whatever_kills_a_worker_a_hundred_times_the_server_goes_on() {
         .ok();
     let server = sandbox.serve_with(&[], &GPU);
     let expected = answer(&server).await;
+    assert!(!expected.is_empty());
     let before = Held::of(server.pid());
     let n_answers = Arc::new(AtomicUsize::new(0));
     let killer = {
