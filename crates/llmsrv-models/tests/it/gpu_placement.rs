@@ -20,7 +20,7 @@ fn what_was_planned_is_what_is_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = case.write(folder.path());
         let n_layers = on_the_cpu(case).spec().n_layers;
-        for n in splits(stands_for_kind(case), n_layers) {
+        for n in splits(stands_for_kind(case), n_layers).chain([n_layers]) {
             let options = LoadOptions {
                 // Nothing is packed, which pads the rows of such small matrices to twice as many.
                 activation_precision: ActivationPrecision::F32,
@@ -39,19 +39,14 @@ fn what_was_planned_is_what_is_taken() {
     }
 }
 
-/// A GPU with no more memory than was planned computes the largest step, and smaller ones of all sizes after it.
+/// A GPU with no more memory than was planned computes the largest step, and a small one after it.
 #[test]
 fn rows_of_a_step_find_the_room_that_was_planned() {
-    // Dense, with windows, with several streams, with inputs of each layer, with states of both kinds, with latent attention, and with experts.
-    let kinds = [
-        "llama",
-        "gemma3",
-        "gemma3n",
-        "gemma4",
-        "falcon-h1",
-        "qwen3next",
-        "deepseek2",
-    ];
+    // The largest step has 512 rows.
+    const SEQUENCES: usize = 16;
+    const ROWS: usize = 32;
+    // With several streams, with inputs of each layer, with states of both kinds, and with latent attention.
+    let kinds = ["gemma3n", "gemma4", "falcon-h1", "qwen3next", "deepseek2"];
     let mut seen = BTreeSet::new();
     let cases = CASES
         .iter()
@@ -59,31 +54,37 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
     let cases = cases.filter(|case| seen.insert(case.architecture));
     let mut cases: Vec<Case> = cases.copied().collect();
     assert_eq!(cases.len(), kinds.len());
+    for case in &mut cases {
+        // The room is that of the widest layer: more of them only take longer.
+        case.parts.n_layers = case.parts.n_layers.min(10);
+    }
     cases.push(wide(TensorType::Q8_0));
-    let exact = cases.iter().map(|case| (*case, GpuArithmetic::Exact));
-    let int8 = [TensorType::Q8_0, TensorType::Q4_K].map(|dtype| (wide(dtype), GpuArithmetic::Int8));
+    let exact = cases.into_iter().map(|case| (case, GpuArithmetic::Exact));
+    let int8 = [(wide(TensorType::Q4_K), GpuArithmetic::Int8)];
     for (case, arithmetic) in exact.chain(int8) {
         let folder = tempfile::tempdir().unwrap();
         let path = case.write(folder.path());
         let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
+        // Of states one is planned, and here are as many as sequences.
+        let states = plan.states.times(SEQUENCES as u64 - 1);
+        let limit = plan.needed(SEQUENCES * ROWS).plus(&states);
         let options = LoadOptions {
             gpu: GpuOptions {
                 arithmetic,
-                // Of states one is planned, and here are as many as sequences.
-                limit_bytes: Some(plan.needed(16 * 16).plus(&plan.states.times(15)).gpu(0)),
+                limit_bytes: Some(limit.gpu(0)),
                 ..SOFTWARE
             },
             ..on_gpu(last(plan.n_layers))
         };
         let mut model = llmsrv_models::load(&path, &options).unwrap().model;
-        model.reserve_blocks(16).unwrap();
+        model.reserve_blocks(SEQUENCES).unwrap();
         let keeps_state = model.spec().state_bytes > 0;
         if keeps_state {
-            model.reserve_states(16).unwrap();
+            model.reserve_states(SEQUENCES).unwrap();
         }
-        for n_rows in [16, 1, 9] {
+        for n_rows in [ROWS as u32, 1] {
             let mut step = StepPlan::default();
-            for sequence in 0..16_u32 {
+            for sequence in 0..SEQUENCES as u32 {
                 let first = step.tokens.len();
                 step.tokens
                     .extend((0..n_rows).map(|row| (7 * row + sequence) % 90));
@@ -98,7 +99,7 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
                     state: keeps_state.then(|| SpanState::new(StateId(sequence))),
                 });
             }
-            let mut logits = vec![0.0; 16 * model.spec().vocab_size];
+            let mut logits = vec![0.0; SEQUENCES * model.spec().vocab_size];
             model.forward(&step, &mut logits).unwrap();
         }
     }
@@ -109,7 +110,7 @@ fn rows_of_a_step_find_the_room_that_was_planned() {
 fn long_contexts_find_the_room_that_was_planned() {
     let case = Case {
         name: "long_context",
-        keys: &[("context_length", tiny::Key::U(4096))],
+        keys: &[("context_length", tiny::Key::U(2048))],
         parts: Parts {
             n_layers: 1,
             n_heads: 1,
@@ -122,18 +123,18 @@ fn long_contexts_find_the_room_that_was_planned() {
     let folder = tempfile::tempdir().unwrap();
     let path = case.write(folder.path());
     let plan = plan(&path, &on_gpu(Offload::default())).unwrap();
-    assert_eq!(plan.context_length, 4096);
+    assert_eq!(plan.context_length, 2048);
     let options = LoadOptions {
         gpu: GpuOptions {
-            limit_bytes: Some(plan.needed(4096).gpu(0)),
+            limit_bytes: Some(plan.needed(2048).gpu(0)),
             ..SOFTWARE
         },
         ..on_gpu(last(plan.n_layers))
     };
     let mut model = llmsrv_models::load(&path, &options).unwrap().model;
-    model.reserve_blocks(128).unwrap();
-    let blocks: Vec<BlockId> = (0..128).map(BlockId).collect();
-    let tokens: Vec<u32> = (0..4096).map(|i| i * 7 % 90).collect();
+    model.reserve_blocks(64).unwrap();
+    let blocks: Vec<BlockId> = (0..64).map(BlockId).collect();
+    let tokens: Vec<u32> = (0..2048).map(|i| i * 7 % 90).collect();
     let mut logits = vec![0.0; model.spec().vocab_size];
     let mut start = 0;
     // As many rows as workgroups still share the context of, then fewer.
