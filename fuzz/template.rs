@@ -1,5 +1,9 @@
 //! The bounds of templates: half of the stack of the server's threads, some hundred megabytes, and
 //! a few seconds.
+#![expect(
+    unsafe_code,
+    reason = "an allocator that counts, and hands everything on to the system's"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +40,7 @@ unsafe impl GlobalAlloc for Measuring {
 static ALLOCATOR: Measuring = Measuring;
 
 /// Parses and renders a template, and looks at what that took.
-pub fn check(text: &str, parse: impl Fn(&str) -> Result<Template, Error> + Send + Sync) {
+pub(crate) fn check(text: &str, parse: impl Fn(&str) -> Result<Template, Error> + Send + Sync) {
     let before = IN_USE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     let began = Instant::now();

@@ -48,7 +48,7 @@ fuzz_target!(|bytes: &[u8]| {
     for ending in ["-wal", "-shm", "-journal"] {
         let _ = fs::remove_file(format!("{}{ending}", path.display()));
     }
-    fs::write(&path, bytes).unwrap();
+    fs::write(&path, bytes).expect("the file can be written");
     read(&path);
     if let Ok(mut sink) = DbSink::open(&path, "logs", Durability::Buffered) {
         // Foreign triggers and the like may refuse it.

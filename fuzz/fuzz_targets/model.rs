@@ -4,7 +4,9 @@
 use std::{fs::File, io::Write as _, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use llmsrv_engine::{BlockId, EngineOptions, LoadOptions, Span, SpanState, StateId, StepPlan, spawn};
+use llmsrv_engine::{
+    BlockId, EngineOptions, LoadOptions, Span, SpanState, StateId, StepPlan, spawn,
+};
 use llmsrv_gguf::Header;
 use tempfile::NamedTempFile;
 
@@ -14,16 +16,17 @@ const WEIGHT_BYTES: u64 = 4 << 20;
 const STEP_BYTES: usize = 1 << 24;
 const TOKENS: [u32; 3] = [0, 3, 1];
 
-static MODEL: LazyLock<NamedTempFile> = LazyLock::new(|| NamedTempFile::new().unwrap());
+static MODEL: LazyLock<NamedTempFile> =
+    LazyLock::new(|| NamedTempFile::new().expect("a file in the folder for temporary ones"));
 
 fuzz_target!(|bytes: &[u8]| {
     let len = bytes.len() as u64 + WEIGHT_BYTES;
     if Header::parse(bytes, len).is_err() {
         return;
     }
-    let mut file = File::create(MODEL.path()).unwrap();
-    file.write_all(bytes).unwrap();
-    file.set_len(len).unwrap();
+    let mut file = File::create(MODEL.path()).expect("the file can be written");
+    file.write_all(bytes).expect("there is room for a header");
+    file.set_len(len).expect("zeros take no room");
     let options = LoadOptions {
         n_threads: 1,
         device: "cpu".into(),

@@ -110,6 +110,20 @@ const EDGES: &[(&str, &[&str])] = &[
         &["llmsrv-config", "llmsrv-memory", "logkit", "logkit-server"],
     ),
     ("logkit-py", &["llmsrv-config", "logkit", "logkit-cli"]),
+    (
+        "llmsrv-fuzz",
+        &[
+            "llmsrv-api",
+            "llmsrv-chat",
+            "llmsrv-convert",
+            "llmsrv-engine",
+            "llmsrv-gguf",
+            "llmsrv-models",
+            "llmsrv-server",
+            "logkit",
+            "logkit-server",
+        ],
+    ),
 ];
 
 /// Libraries that only the named crates may import, so that each has one home.
