@@ -14,8 +14,8 @@ VERSION = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re
 
 
 def arguments(about, folder, build=None, **more):
-    """Reads `--binary FILE`, `--out DIR` and the options `more`, which each have their help; returns all of them with
-    `program`, which is built if none is given, and `out`, a folder that is there.
+    """Reads `--binary FILE`, `--out DIR`, `--fast` and the options `more`, which each have their help; returns all of
+    them with `program`, which is built if none is given, and `out`, a folder that is there.
 
     `about` is the text of the script, `folder` that below `target` where the package goes, `build` the command
     that builds the program and prints its path last (by default cargo).
@@ -23,6 +23,7 @@ def arguments(about, folder, build=None, **more):
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--binary", type=Path, metavar="FILE", help="the program [default: it is built]")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"the folder of the package [default: target/{folder}]")
+    parser.add_argument("--fast", action="store_true", help="compress less, and sooner: for tests")
     for name, text in more.items():
         parser.add_argument(f"--{name}", metavar="DIR", help=text)
     args = parser.parse_args()

@@ -147,6 +147,8 @@ pub fn stripped(sandbox: &Sandbox) -> PathBuf {
 /// Makes a package of the program with a script, and returns its file.
 pub fn packed(sandbox: &Sandbox, script: &str, binary: &Path, out: &str) -> PathBuf {
     let mut command = Command::new(root().join("packaging").join(script));
+    // npm compresses as it does.
+    command.args((script != "npm").then_some("--fast"));
     command.arg("--binary").arg(binary).arg("--out");
     let done = Output::of(command.arg(sandbox.path().join(out))).ok();
     PathBuf::from(done.stdout.lines().last().unwrap())
