@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::ForkGuard;
-use parking_lot::Mutex;
+use logkit::{ForkGuard, lock::Mutex};
 use pyo3::{
     intern,
     prelude::*,

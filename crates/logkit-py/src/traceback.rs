@@ -3,8 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, fmt::Write, sync::LazyLock};
 
 use arc_swap::ArcSwap;
-use logkit::{Text, repr};
-use parking_lot::Mutex;
+use logkit::{Text, lock::Mutex, repr};
 use pyo3::{
     exceptions::{PyException, PyGeneratorExit, PySyntaxError, PySystemExit},
     intern,

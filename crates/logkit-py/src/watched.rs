@@ -1,8 +1,6 @@
 //! The native loggers there are: those that are looked after when the process forks or ends.
 
-use logkit::WeakLogger;
-use parking_lot::Mutex;
-
+use logkit::{WeakLogger, lock::Mutex};
 static LOGGERS: Mutex<Vec<WeakLogger>> = Mutex::new(Vec::new());
 
 /// Looks after a native logger: it lets go of its files before the process forks, and writes what waits

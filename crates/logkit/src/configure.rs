@@ -3,11 +3,11 @@
 use std::{io::IsTerminal, path::Path};
 
 use llmsrv_config::{Inputs, LogkitConfig, Request};
-use parking_lot::Mutex;
 
 use crate::{
     Builder, ConsoleSink, ConsoleTime, Durability, InjectionScanner, Level, Logger, OnFull, Tags,
     fanout::notice,
+    lock::Mutex,
     logger::default::set_default_logger,
     spec::{self, Options, SpecError},
 };

@@ -4,7 +4,7 @@ use std::{
     any::Any,
     borrow::Cow,
     collections::VecDeque,
-    io::Write,
+    io::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -12,9 +12,10 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-
-use crate::{Entry, Sink, SinkCall, SinkError, StatsSource, Update, Which, stats::Counters};
+use crate::{
+    Entry, Sink, SinkCall, SinkError, StatsSource, Update, Which, lock::Mutex,
+    sinks::console::Stderr, stats::Counters,
+};
 
 /// Sinks that came while running.
 pub(crate) type Inbox = Arc<Mutex<Vec<DynamicSink>>>;
@@ -248,7 +249,7 @@ impl Member {
 
 /// Says something about logkit itself on stderr; a closed stderr is no problem.
 pub fn notice(message: &str) {
-    let _ = writeln!(std::io::stderr(), "logkit: {message}");
+    let _ = Stderr.write_all(format!("logkit: {message}\n").as_bytes());
 }
 
 /// The message of a panic.

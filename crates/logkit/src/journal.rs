@@ -16,12 +16,11 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-
 use crate::{
     Entry, SinkError,
     files::{io_error, private},
     json_line,
+    lock::Mutex,
 };
 
 /// A new segment begins at that size.

@@ -92,6 +92,8 @@ mod injection;
 mod journal;
 mod json_line;
 mod level;
+#[doc(hidden)]
+pub mod lock;
 mod logger;
 mod net;
 mod panics;

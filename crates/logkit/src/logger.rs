@@ -15,13 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use crate::{
     Builder, Durability, Entry, ForkGuard, Level, OnFull, Receipt, Redactor, Sink, Stats,
     StatsSource, TempLevel, TempSink, Update,
     fanout::{DynamicSink, Inbox, notice},
     journal::{Journal, Segment},
+    lock::Mutex,
     queue::{Full, Pause, Queue, QueueFull},
     receipt::{Ack, NotWritten},
     stats::Counters,

@@ -10,11 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
 use crate::{
     Entry,
     journal::Segment,
+    lock::{Condvar, Mutex, MutexGuard},
     receipt::{Ack, NotWritten, Slot},
 };
 

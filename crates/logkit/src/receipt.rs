@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use crate::lock::{Condvar, Mutex};
 
 /// The entries are written: with a database, committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

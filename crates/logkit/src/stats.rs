@@ -8,9 +8,7 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-
-use crate::queue::Queue;
+use crate::{lock::Mutex, queue::Queue};
 
 /// Counts of a logger since it was made. After a flush `emitted = written + dropped`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

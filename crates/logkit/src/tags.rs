@@ -9,9 +9,8 @@ use std::{
 };
 
 use llmsrv_config::Ambient;
-use parking_lot::Mutex;
 
-use crate::{Entry, Text};
+use crate::{Entry, Text, lock::Mutex};
 
 /// Fills empty fields of entries; costs no allocation for each entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,11 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use crate::{
     Entry, Level, Sink, SinkError, Update,
     fanout::{notice, panic_text},
+    lock::Mutex,
     queue::{Chunk, Next, Queue},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,

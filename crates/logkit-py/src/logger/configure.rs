@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use llmsrv_config::{Inputs, LogkitConfig, Origin, Request, TextFile};
-use logkit::{Level, Setup, Tags};
-use parking_lot::Mutex;
+use logkit::{Level, Setup, Tags, lock::Mutex};
 use pyo3::{
     exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeWarning, PyTypeError, PyValueError},
     intern,

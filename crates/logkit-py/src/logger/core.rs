@@ -13,8 +13,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use logkit::{Entry, SpanId, TempSink};
-use parking_lot::Mutex;
+use logkit::{Entry, SpanId, TempSink, lock::Mutex};
 use pyo3::prelude::*;
 
 use super::{

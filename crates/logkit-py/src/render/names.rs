@@ -6,8 +6,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use logkit::Text;
-use parking_lot::Mutex;
+use logkit::{Text, lock::Mutex};
 use pyo3::{
     prelude::*,
     types::{

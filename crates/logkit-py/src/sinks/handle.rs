@@ -14,8 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::{Durability, Entry, MetricsSink, Sink, SinkError, StatsSource, Update, Which};
-use parking_lot::Mutex;
+use logkit::{
+    Durability, Entry, MetricsSink, Sink, SinkError, StatsSource, Update, Which, lock::Mutex,
+};
 
 /// Makes the sink: at first use, and once more in a forked process.
 pub(crate) type Recipe = Box<dyn Fn(Making) -> Result<Made, SinkError> + Send + Sync>;

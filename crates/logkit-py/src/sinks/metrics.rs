@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use logkit::{MetricsFormat, MetricsOptions, SinkError};
-use parking_lot::Mutex;
+use logkit::{MetricsFormat, MetricsOptions, SinkError, lock::Mutex};
 use pyo3::{exceptions::PyValueError, intern, prelude::*, types::PyBytes};
 
 use super::{

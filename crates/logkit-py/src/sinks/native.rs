@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-use logkit::{Entry, Logger, Sink, SinkError};
-use parking_lot::Mutex;
+use logkit::{Entry, Logger, Sink, SinkError, lock::Mutex};
 use pyo3::{
     PyClass, PyTypeInfo,
     exceptions::{PyOSError, PyValueError},

@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use logkit::{Entry, Gate, Level, SpanId, Text, Timestamp, milliseconds};
-use parking_lot::Mutex;
+use logkit::{Entry, Gate, Level, SpanId, Text, Timestamp, lock::Mutex, milliseconds};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyTuple},

@@ -9,12 +9,11 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-
 use crate::{
     Durability, Level, Logger, OnFull, Redactor, Sink,
     fanout::{FanOut, Inbox, notice},
     journal::Journal,
+    lock::Mutex,
     logger::{Inner, MAX_BYTES},
     queue::Queue,
     sinks::console::ConsoleSink,

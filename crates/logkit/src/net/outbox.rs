@@ -11,9 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
-use crate::SinkError;
+use crate::{
+    SinkError,
+    lock::{Condvar, Mutex, MutexGuard},
+};
 
 /// Brings items to a peer; lives on the outbox's thread.
 pub(crate) trait Courier: Send + 'static {

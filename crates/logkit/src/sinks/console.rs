@@ -2,7 +2,9 @@
 
 use std::{
     fmt::Write as _,
+    fs::File,
     io::{self, Write},
+    os::fd::AsFd as _,
     path::PathBuf,
     sync::{
         Arc,
@@ -35,6 +37,30 @@ pub struct ConsoleSink {
     on: Option<Arc<AtomicBool>>,
 }
 
+/// What a pipe takes in one piece.
+const PIPE_BUF: usize = 4096;
+
+/// Standard error without the lock of [`io::stderr`], which in a forked process may be held for ever: a writer that waits
+/// for a terminal holds it. Lines stay whole beside those of others, unless one is longer than [`PIPE_BUF`].
+pub(crate) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let first = &bytes[..bytes.len().min(PIPE_BUF)];
+        let whole = first.iter().rposition(|byte| *byte == b'\n');
+        let piece = &first[..whole.map_or(first.len(), |end| end + 1)];
+        match io::stderr().as_fd().try_clone_to_owned() {
+            Ok(own) => File::from(own).write(piece),
+            // It is closed: nobody wants to know.
+            Err(_) => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// How the time looks on the console.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsoleTime {
@@ -47,7 +73,7 @@ pub struct ConsoleTime {
 impl ConsoleSink {
     /// Writes to stderr, without colours.
     pub fn stderr() -> ConsoleSink {
-        ConsoleSink::to(io::stderr())
+        ConsoleSink::to(Stderr)
     }
 
     /// Writes to `out`, which is flushed after each batch.
@@ -262,7 +288,7 @@ mod tests {
     #[test]
     fn a_switch_silences_the_console() {
         let on = Arc::new(AtomicBool::new(false));
-        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let seen = Arc::new(crate::lock::Mutex::new(Vec::new()));
         let mut sink = ConsoleSink::to(Seen(Arc::clone(&seen))).switch(Arc::clone(&on));
         for is_on in [false, true, false] {
             on.store(is_on, Relaxed);
@@ -272,7 +298,7 @@ mod tests {
         assert_eq!(text.lines().count(), 1);
     }
 
-    struct Seen(Arc<parking_lot::Mutex<Vec<u8>>>);
+    struct Seen(Arc<crate::lock::Mutex<Vec<u8>>>);
 
     impl Write for Seen {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

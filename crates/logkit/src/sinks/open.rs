@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 /// A connection; whoever opens a database opens it here.

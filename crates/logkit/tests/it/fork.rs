@@ -5,13 +5,16 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
 use fork::{Fork, fork, waitpid};
 use logkit::{
-    DbSink, Durability, Entry, JsonForm, JsonSink, Logger, Rotation, Setup, log_call,
+    ConsoleSink, DbSink, Durability, Entry, JsonForm, JsonSink, Logger, Rotation, Setup, log_call,
     query::{Filter, Reader},
 };
 
@@ -223,6 +226,40 @@ fn a_fork_at_any_moment_hangs_nobody() {
         })
         .unwrap();
     assert!(rows.is_empty());
+}
+
+#[test]
+#[ignore = "runs as the child of another test"]
+fn forks_while_stderr_is_locked() {
+    let describe = || Logger::builder().console(ConsoleSink::stderr());
+    let logger = describe().after_fork(describe).build();
+    let (is_locked, locked) = mpsc::channel();
+    let (end, is_over) = mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let _stderr = std::io::stderr().lock();
+        is_locked.send(()).unwrap();
+        // As one that writes to a terminal that stands still.
+        let _ = is_over.recv();
+    });
+    locked.recv().unwrap();
+    let child = forked(|| {
+        logger.emit(named("of the child".into()));
+        logkit::notice("told by the child");
+        logger.close()
+    });
+    assert!(ended(child));
+    drop(end);
+    holder.join().unwrap();
+}
+
+#[test]
+fn a_lock_on_stderr_at_a_fork_keeps_no_line_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = process("fork::forks_while_stderr_is_locked", folder.path());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    for line in ["| of the child()\n", "logkit: told by the child\n"] {
+        assert!(stderr.contains(line), "{stderr}");
+    }
 }
 
 #[test]

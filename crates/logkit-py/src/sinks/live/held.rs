@@ -5,8 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use logkit::Entry;
-use parking_lot::Mutex;
+use logkit::{Entry, lock::Mutex};
 use pyo3::prelude::*;
 
 /// The `LogEntry` of each entry that a wrapper holds back, the newest ones at least.

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use parking_lot::Mutex;
+use logkit::lock::Mutex;
 use pyo3::prelude::*;
 
 use super::tree::Tree;

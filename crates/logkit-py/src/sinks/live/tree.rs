@@ -8,8 +8,7 @@ use std::{
     },
 };
 
-use logkit::{Entry, SinkError};
-use parking_lot::Mutex;
+use logkit::{Entry, SinkError, lock::Mutex};
 use pyo3::prelude::*;
 
 use super::{

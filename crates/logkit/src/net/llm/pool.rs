@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use parking_lot::{Condvar, Mutex};
+use crate::lock::{Condvar, Mutex};
 
 use super::client::{Client, LlmError, Question};
 

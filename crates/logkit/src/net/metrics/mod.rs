@@ -6,9 +6,7 @@ mod server;
 
 use std::{borrow::Cow, net::SocketAddr, sync::Arc};
 
-use parking_lot::Mutex;
-
-use crate::{Entry, Sink, SinkError, StatsSource};
+use crate::{Entry, Sink, SinkError, StatsSource, lock::Mutex};
 use registry::Registry;
 use server::Server;
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::{MetricsFormat, registry::Registry};
 
