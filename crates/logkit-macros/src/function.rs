@@ -64,7 +64,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
 
     let rank = rank(args);
     let site = site(args, &shown, &function.sig.output);
-    let variables = shown.iter().map(|param| &param.variable);
+    let variables: Vec<_> = shown.iter().map(|param| &param.variable).collect();
     let field_names = args.fields.iter().map(|(name, _)| name.to_string());
     let field_values = args.fields.iter().map(|(_, value)| value);
     let logger = if let Some(logger) = &args.logger {
@@ -84,7 +84,42 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         Safety::Safe(_) | Safety::Default => quote! { #block },
     };
     let declared = declared_type(&function.sig.output);
-    let (body, run, plain) = if function.sig.asyncness.is_some() {
+    // What an expansion would be told of a body that never returns, of one whose value is `()`, and of `_unused` parameters.
+    let allowed = quote! {
+        #[allow(
+            unreachable_code, unused_variables, clippy::diverging_sub_expression, clippy::let_unit_value,
+            clippy::used_underscore_binding
+        )]
+    };
+    let start = quote! {
+        __p::Call::start(
+            &__SITE,
+            #rank,
+            || __p::type_name_of_val(&__logkit_here),
+            __logger,
+            &|__args| {
+                #( __args.arg(|__out| (&__p::Shown(&#variables)).show(__out)); )*
+                #( __args.field(#field_names, |__out| (&__p::Shown(&(#field_values))).show(__out)); )*
+            },
+        )
+    };
+    let outcome = quote! {
+        ::core::result::Result::Ok(__value) => {
+            if let ::core::option::Option::Some(__error) = (&__p::Outcome(&__value)).failure() {
+                __call.failed(__p::type_name_of(__error), |__out| #tell);
+                #on_error
+            } else {
+                __call.returned(|__out| (&__p::Shown(&__value)).show(__out));
+            }
+            __value
+        }
+        ::core::result::Result::Err(__panic) => {
+            __call.panicked(&*__panic);
+            #on_panic
+        }
+    };
+    let typed = declared.as_ref().map(|kind| quote! { -> #kind });
+    let logged = if function.sig.asyncness.is_some() {
         let typed = declared.as_ref().map(|kind| {
             quote! {
                 if false {
@@ -93,18 +128,54 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
                 }
             }
         });
-        (
-            quote! { __p::pin!(async move { #typed #(#bindings)* #block }) },
-            quote! { __call.run_async(__body).await },
-            quote! { __body.await },
-        )
+        quote! {
+            #allowed
+            let __call = if __p::Call::is_off(#rank, __logger) { ::core::option::Option::None } else { #start };
+            #allowed
+            let __body = __p::pin!(async move { #typed #(#bindings)* #block });
+            let ::core::option::Option::Some(__call) = __call else {
+                return __body.await;
+            };
+            #allowed
+            match __call.run_async(__body).await { #outcome }
+        }
+    } else if args.fields.is_empty() {
+        // One call is all that is left to do where it is logged: no register is saved where it is not.
+        quote! {
+            #allowed
+            let (__args, __body) = __p::body_of(
+                (#(#variables,)*),
+                move |(#(#variables,)*)| #typed { #(#bindings)* #block },
+            );
+            if __p::Call::is_off(#rank, __logger) {
+                return __body(__args);
+            }
+            __p::out_of_line(move || #typed {
+                let (#(#variables,)*) = __args;
+                #allowed
+                let __call = #start;
+                #allowed
+                let __args = (#(#variables,)*);
+                let ::core::option::Option::Some(__call) = __call else {
+                    return __body(__args);
+                };
+                #allowed
+                match __call.run(move || __body(__args)) { #outcome }
+            })
+        }
     } else {
-        let typed = declared.as_ref().map(|kind| quote! { -> #kind });
-        (
-            quote! { __p::once(move || #typed { #(#bindings)* #block }) },
-            quote! { __call.run(__body) },
-            quote! { __body() },
-        )
+        // A field may look at what the body takes away, such as `self`.
+        quote! {
+            #allowed
+            let __call = if __p::Call::is_off(#rank, __logger) { ::core::option::Option::None } else { #start };
+            #allowed
+            let __body = __p::once(move || #typed { #(#bindings)* #block });
+            let ::core::option::Option::Some(__call) = __call else {
+                return __body();
+            };
+            #allowed
+            match __call.run(__body) { #outcome }
+        }
     };
     function.block = parse_quote! {{
         #[allow(unused_imports)]
@@ -114,38 +185,8 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         };
         fn __logkit_here() {}
         #site
-        #[allow(clippy::redundant_closure_call, clippy::used_underscore_binding, unused_variables)]
-        let __call = __p::Call::start(
-            &__SITE,
-            #rank,
-            || __p::type_name_of_val(&__logkit_here),
-            #logger,
-            |__args| {
-                #( __args.arg(|__out| (&__p::Shown(&#variables)).show(__out)); )*
-                #( __args.field(#field_names, |__out| (&__p::Shown(&(#field_values))).show(__out)); )*
-            },
-        );
-        #[allow(unreachable_code, clippy::diverging_sub_expression, clippy::let_unit_value)]
-        let __body = #body;
-        let ::core::option::Option::Some(__call) = __call else {
-            return #plain;
-        };
-        #[allow(unreachable_code, clippy::let_unit_value)]
-        match #run {
-            ::core::result::Result::Ok(__value) => {
-                if let ::core::option::Option::Some(__error) = (&__p::Outcome(&__value)).failure() {
-                    __call.failed(__p::type_name_of(__error), |__out| #tell);
-                    #on_error
-                } else {
-                    __call.returned(|__out| (&__p::Shown(&__value)).show(__out));
-                }
-                __value
-            }
-            ::core::result::Result::Err(__panic) => {
-                __call.panicked(&*__panic);
-                #on_panic
-            }
-        }
+        let __logger: ::core::option::Option<&::logkit::Logger> = #logger;
+        #logged
     }};
     Ok(function)
 }
@@ -161,7 +202,12 @@ fn params(function: &mut ItemFn) -> (Vec<Param>, Vec<TokenStream>) {
         let kind = type_text(&input.ty);
         let (name, variable) = match &*input.pat {
             Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => {
-                (pattern.ident.to_string(), pattern.ident.clone())
+                let variable = pattern.ident.clone();
+                if pattern.mutability.is_some() {
+                    bindings.push(quote! { let #pattern = #variable; });
+                    *input.pat = parse_quote! { #variable };
+                }
+                (variable.to_string(), variable)
             }
             pattern => {
                 let variable = format_ident!("__arg{idx}");

@@ -95,39 +95,27 @@ impl Site {
 }
 
 impl Call {
-    /// Begins a call; `None` if nothing of it is logged. `here` is the type name of an item within
-    /// the function, `rank` the level of the site, `logger` one named in the attribute, and `render`
-    /// writes the arguments.
+    /// True if nothing of a call is logged whose site has the level `rank`, not even that it fails; `logger` is one named
+    /// in the attribute.
     #[inline]
+    pub fn is_off(rank: u8, logger: Option<&Logger>) -> bool {
+        rank.max(Level::Error.number()) < lowest_level(logger)
+    }
+
+    /// Begins a call; `None` if nothing of it is logged, as it is part of logging another. `here` is the type name of an
+    /// item within the function, and `render` writes the arguments.
+    #[inline(never)]
     pub fn start(
         site: &'static Site,
         rank: u8,
         here: fn() -> &'static str,
         logger: Option<&Logger>,
-        render: impl Fn(&mut Args<'_>),
-    ) -> Option<Call> {
-        let level = match logger {
-            Some(logger) => logger.level_number(),
-            None => default_level(),
-        };
-        match Gate::of(rank, level) {
-            Gate::Off => None,
-            gate => Call::begin(site, here, logger, gate, &render),
-        }
-    }
-
-    #[inline(never)]
-    fn begin(
-        site: &'static Site,
-        here: fn() -> &'static str,
-        logger: Option<&Logger>,
-        gate: Gate,
         render: &dyn Fn(&mut Args<'_>),
     ) -> Option<Call> {
         if scope::is_silent() {
             return None;
         }
-        let gate = gate.sampled(site.sample);
+        let gate = Gate::of(rank, lowest_level(logger)).sampled(site.sample);
         let resolved = site.resolved.get_or_init(|| site.resolve(here()));
         let mut call = Call {
             site,
@@ -309,6 +297,14 @@ impl Drop for Call {
 /// Characters kept of an error's message.
 const MAX_EXCEPTION: usize = 64 << 10;
 
+#[inline]
+fn lowest_level(logger: Option<&Logger>) -> u8 {
+    match logger {
+        Some(logger) => logger.level_number(),
+        None => default_level(),
+    }
+}
+
 struct Watched<'a, F> {
     body: Pin<&'a mut F>,
     of: &'a Call,
@@ -381,6 +377,18 @@ impl Args<'_> {
 #[inline]
 pub fn once<R, F: FnOnce() -> R>(body: F) -> F {
     body
+}
+
+/// Gives both back: the closure's parameter has the type of `args`, which the compiler knows before it reads the body.
+#[inline]
+pub fn body_of<A, R, F: FnOnce(A) -> R>(args: A, body: F) -> (A, F) {
+    (args, body)
+}
+
+/// Calls it with a stack frame of its own, which a caller that does not come here does without.
+#[inline(never)]
+pub fn out_of_line<R>(rest: impl FnOnce() -> R) -> R {
+    rest()
 }
 
 /// Name of the type of a value.

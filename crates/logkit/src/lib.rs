@@ -198,7 +198,7 @@ pub mod __private {
     };
 
     pub use crate::{
-        call::{Call, Site, once, type_name_of},
+        call::{Call, Site, body_of, once, out_of_line, type_name_of},
         render::{
             CannotFail, MayFail, Outcome, ShowDebug, ShowName, Shown, TellDebug, TellDisplay,
             TellName, Told,
