@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     devices::library,
-    gpu::{GPU, answer_at_last, signal, text, wait_until, workers},
+    gpu::{GPU, answer_at_last, few_words, signal, wait_until, workers},
     npu::bert,
     util::{Output, Sandbox, Server, TIMEOUT},
 };
@@ -137,7 +137,7 @@ async fn a_driver_that_fails_costs_its_requests_and_nothing_else() {
     env.push(("LLMSRV_GPU_TIMEOUT", "3s"));
     env.push(("LLMSRV_LOAD_TIMEOUT", "5s"));
     let server = sandbox.serve_with(&[], &env);
-    let expected = text(&server, PROMPT).await;
+    let expected = few_words(&server, PROMPT).await;
     let beside = embed(&server).await;
 
     // While it computes.
@@ -191,7 +191,7 @@ async fn a_gpu_that_nobody_asked_for_costs_no_answer() {
     env.push(("XDG_CACHE_HOME", cache.to_str().unwrap()));
     env.push(("LLMSRV_GPU", ""));
     let running = async |server: &Server| {
-        let answer = ask(server, "default", json!({})).await;
+        let answer = ask(server, "default", few_tokens()).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let running: Value = server.get("/api/ps").await.ok();
         unload(server, "default").await;
@@ -249,7 +249,7 @@ async fn a_gpu_that_nobody_asked_for_costs_no_answer() {
     on_cpu(&running(&server).await, Some("memory"));
     driver.fail("");
     assert_eq!(running(&server).await["size_vram"], on_gpu["size_vram"]);
-    let asked_of_cpu = ask(&server, "default", json!({"num_gpu": 0})).await;
+    let asked_of_cpu = ask(&server, "default", json!({"num_gpu": 0, "num_predict": 4})).await;
     assert_eq!(asked_of_cpu.status, 200, "{asked_of_cpu:?}");
     unload(&server, "default").await;
     // It is given up when it was lost too often.
@@ -291,7 +291,7 @@ async fn a_driver_that_computes_wrongly_is_refused_with_the_kernel_and_a_cure() 
 
     driver.fail("");
     let server = sandbox.serve_with(&[], &env);
-    let expected = text(&server, PROMPT).await;
+    let expected = few_words(&server, PROMPT).await;
     server.wait_for_log("all kernels give the known answers", 1);
     drop(server);
     let mode = fs::metadata(&file).unwrap().permissions().mode();
@@ -305,7 +305,7 @@ async fn a_driver_that_computes_wrongly_is_refused_with_the_kernel_and_a_cure() 
             fs::write(&file, damage).unwrap();
         }
         let server = sandbox.serve_with(&[], &env);
-        assert_eq!(text(&server, PROMPT).await, expected);
+        assert_eq!(few_words(&server, PROMPT).await, expected);
         let log = server.log();
         assert_eq!(log.contains("known answers"), is_asked, "{log}");
     }

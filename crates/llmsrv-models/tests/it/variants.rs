@@ -78,8 +78,14 @@ fn for_each_variant<'a>(
             .iter()
             .map(|(key, _)| key.to_owned())
             .collect();
+        let tokenizer = format!("{:?}", good.metadata.get("tokenizer.ggml.model"));
         for key in keys {
-            if key == "general.architecture" || !seen.insert((family, key.clone())) {
+            // What is no family's own is read in one place for all that have such a tokenizer.
+            let whose = match key.split_once('.') {
+                Some(("general" | "tokenizer", _)) => &tokenizer,
+                _ => family,
+            };
+            if key == "general.architecture" || !seen.insert((whose.to_owned(), key.clone())) {
                 continue;
             }
             for value in values() {
@@ -92,7 +98,7 @@ fn for_each_variant<'a>(
         }
         for idx in 0..good.tensors.len() {
             let name = good.tensors[idx].name.clone();
-            if !seen.insert((family, kind_of(&name))) {
+            if !seen.insert((family.to_owned(), kind_of(&name))) {
                 continue;
             }
             let mut file = good.clone();
