@@ -78,10 +78,12 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
         quote! { (&&&__p::Told(__error)).tell(__out) }
     };
     let (on_error, on_panic) = outcomes(kind, args, &function.sig.output);
-    let block = &function.block;
+    let whole = &function.block;
+    // Without its braces, which the compiler would call unnecessary in the closure's.
+    let statements = &whole.stmts;
     let block = match function.sig.safety {
-        Safety::Unsafe(_) => quote! { #[allow(unused_unsafe)] unsafe #block },
-        Safety::Safe(_) | Safety::Default => quote! { #block },
+        Safety::Unsafe(_) => quote! { #[allow(unused_unsafe)] unsafe #whole },
+        Safety::Safe(_) | Safety::Default => quote! { #(#statements)* },
     };
     let declared = declared_type(&function.sig.output);
     // What an expansion would be told of a body that never returns, of one whose value is `()`, and of `_unused` parameters.
@@ -133,6 +135,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
             let __call = if __p::Call::is_off(#rank, __logger) { ::core::option::Option::None } else { #start };
             #allowed
             let __body = __p::pin!(async move { #typed #(#bindings)* #block });
+            #allowed
             let ::core::option::Option::Some(__call) = __call else {
                 return __body.await;
             };
@@ -147,6 +150,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
                 (#(#variables,)*),
                 move |(#(#variables,)*)| #typed { #(#bindings)* #block },
             );
+            #allowed
             if __p::Call::is_off(#rank, __logger) {
                 return __body(__args);
             }
@@ -156,11 +160,12 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
                 let __call = #start;
                 #allowed
                 let __args = (#(#variables,)*);
+                #allowed
                 let ::core::option::Option::Some(__call) = __call else {
                     return __body(__args);
                 };
                 #allowed
-                match __call.run(move || __body(__args)) { #outcome }
+                match __call.run_with(__args, __body) { #outcome }
             })
         }
     } else {
@@ -170,6 +175,7 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
             let __call = if __p::Call::is_off(#rank, __logger) { ::core::option::Option::None } else { #start };
             #allowed
             let __body = __p::once(move || #typed { #(#bindings)* #block });
+            #allowed
             let ::core::option::Option::Some(__call) = __call else {
                 return __body();
             };

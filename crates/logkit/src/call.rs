@@ -167,6 +167,20 @@ impl Call {
         }
     }
 
+    /// Runs a body that takes the arguments.
+    ///
+    /// # Errors
+    ///
+    /// As [`Call::run`].
+    #[inline]
+    pub fn run_with<A, R>(
+        &self,
+        args: A,
+        body: impl FnOnce(A) -> R,
+    ) -> Result<R, Box<dyn Any + Send>> {
+        self.run(move || body(args))
+    }
+
     /// Runs the body of an async function.
     ///
     /// # Errors

@@ -11,6 +11,8 @@ mod disks;
 mod files;
 #[cfg(all(feature = "db", unix))]
 mod fork;
+#[deny(unused)]
+mod forms;
 mod macros;
 #[cfg(any(
     feature = "metrics",
