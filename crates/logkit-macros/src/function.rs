@@ -79,14 +79,14 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
     };
     let (on_error, on_panic) = outcomes(kind, args, &function.sig.output);
     let whole = &function.block;
-    // Without its braces, which the compiler would call unnecessary in the closure's.
+    // rustc warns of braces within those of a closure, so only an `unsafe` block keeps its own; it may do nothing unsafe.
     let statements = &whole.stmts;
     let block = match function.sig.safety {
         Safety::Unsafe(_) => quote! { #[allow(unused_unsafe)] unsafe #whole },
         Safety::Safe(_) | Safety::Default => quote! { #(#statements)* },
     };
     let declared = declared_type(&function.sig.output);
-    // What an expansion would be told of a body that never returns, of one whose value is `()`, and of `_unused` parameters.
+    // Lints that an expansion would raise for a body that never returns, one whose value is `()`, and `_unused` parameters.
     let allowed = quote! {
         #[allow(
             unreachable_code, unused_variables, clippy::diverging_sub_expression, clippy::let_unit_value,
@@ -120,30 +120,10 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
             #on_panic
         }
     };
-    let typed = declared.as_ref().map(|kind| quote! { -> #kind });
-    let logged = if function.sig.asyncness.is_some() {
-        let typed = declared.as_ref().map(|kind| {
-            quote! {
-                if false {
-                    let __typed: #kind = ::core::unreachable!();
-                    return __typed;
-                }
-            }
-        });
-        quote! {
-            #allowed
-            let __call = if __p::Call::is_off(#rank, __logger) { ::core::option::Option::None } else { #start };
-            #allowed
-            let __body = __p::pin!(async move { #typed #(#bindings)* #block });
-            #allowed
-            let ::core::option::Option::Some(__call) = __call else {
-                return __body.await;
-            };
-            #allowed
-            match __call.run_async(__body).await { #outcome }
-        }
-    } else if args.fields.is_empty() {
-        // One call is all that is left to do where it is logged: no register is saved where it is not.
+    let is_async = function.sig.asyncness.is_some();
+    let logged = if !is_async && args.fields.is_empty() {
+        // The address of a parameter is taken, and a stack frame made, only beyond `out_of_line`.
+        let typed = declared.map(|kind| quote! { -> #kind });
         quote! {
             #allowed
             let (__args, __body) = __p::body_of(
@@ -169,18 +149,40 @@ fn logged(kind: Kind, args: &Args, mut function: ItemFn) -> Result<ItemFn> {
             })
         }
     } else {
-        // A field may look at what the body takes away, such as `self`.
+        // A field may use what the body takes away, such as `self`: the body is made after `start`.
+        let (body, run, plain) = if is_async {
+            let typed = declared.map(|kind| {
+                quote! {
+                    if false {
+                        let __typed: #kind = ::core::unreachable!();
+                        return __typed;
+                    }
+                }
+            });
+            (
+                quote! { __p::pin!(async move { #typed #(#bindings)* #block }) },
+                quote! { __call.run_async(__body).await },
+                quote! { __body.await },
+            )
+        } else {
+            let typed = declared.map(|kind| quote! { -> #kind });
+            (
+                quote! { __p::once(move || #typed { #(#bindings)* #block }) },
+                quote! { __call.run(__body) },
+                quote! { __body() },
+            )
+        };
         quote! {
             #allowed
             let __call = if __p::Call::is_off(#rank, __logger) { ::core::option::Option::None } else { #start };
             #allowed
-            let __body = __p::once(move || #typed { #(#bindings)* #block });
+            let __body = #body;
             #allowed
             let ::core::option::Option::Some(__call) = __call else {
-                return __body();
+                return #plain;
             };
             #allowed
-            match __call.run(__body) { #outcome }
+            match #run { #outcome }
         }
     };
     function.block = parse_quote! {{
@@ -209,6 +211,7 @@ fn params(function: &mut ItemFn) -> (Vec<Param>, Vec<TokenStream>) {
         let (name, variable) = match &*input.pat {
             Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => {
                 let variable = pattern.ident.clone();
+                // `mut` is for the body, which takes the parameter anew.
                 if pattern.mutability.is_some() {
                     bindings.push(quote! { let #pattern = #variable; });
                     *input.pat = parse_quote! { #variable };

@@ -1,9 +1,9 @@
 //! Locks without anything that a whole process shares.
 //!
-//! A fork copies one thread, and with it all locks as they were: those that other threads held stay locked. A logger
-//! makes its own anew in the child, but a lock that keeps its waiting threads in one table for the whole process, as
-//! those of `parking_lot` do, waits there for whoever used the table at the fork. The ones of the standard library are a
-//! number each. What a panic left behind is used all the same: nothing here is half changed where somebody may panic.
+//! A fork copies one thread, and all locks as they were: those that other threads held stay locked in the child. A logger
+//! makes its own anew there. Locks of `parking_lot` would wait all the same: they keep waiting threads in one table for
+//! the whole process, which another thread may have held at the fork. Those of the standard library share nothing. Like
+//! `parking_lot`, they are used here whether or not a thread has panicked with them.
 
 use std::{
     ops::{Deref, DerefMut},

@@ -2,9 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
     io::{self, Write},
-    os::fd::AsFd as _,
     path::PathBuf,
     sync::{
         Arc,
@@ -13,6 +11,7 @@ use std::{
 };
 
 use jiff::tz::TimeZone;
+use nix::errno::Errno;
 
 use crate::{Entry, Sink, SinkError, Timestamp};
 
@@ -37,7 +36,7 @@ pub struct ConsoleSink {
     on: Option<Arc<AtomicBool>>,
 }
 
-/// What a pipe takes in one piece.
+/// Bytes that a pipe takes in one piece on Linux.
 const PIPE_BUF: usize = 4096;
 
 /// Standard error without the lock of [`io::stderr`], which in a forked process may be held for ever: a writer that waits
@@ -49,10 +48,10 @@ impl Write for Stderr {
         let first = &bytes[..bytes.len().min(PIPE_BUF)];
         let whole = first.iter().rposition(|byte| *byte == b'\n');
         let piece = &first[..whole.map_or(first.len(), |end| end + 1)];
-        match io::stderr().as_fd().try_clone_to_owned() {
-            Ok(own) => File::from(own).write(piece),
-            // It is closed: nobody wants to know.
-            Err(_) => Ok(bytes.len()),
+        match nix::unistd::write(io::stderr(), piece) {
+            // It is closed: that takes everything, as in the standard library.
+            Err(Errno::EBADF) => Ok(bytes.len()),
+            written => Ok(written?),
         }
     }
 

@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::Mutex;
 use rusqlite::{Connection, OpenFlags, ffi};
+
+use crate::lock::Mutex;
 
 /// A connection; whoever opens a database opens it here.
 #[derive(Debug)]

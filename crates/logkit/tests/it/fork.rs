@@ -244,7 +244,7 @@ fn forks_while_stderr_is_locked() {
     locked.recv().unwrap();
     let child = forked(|| {
         logger.emit(named("of the child".into()));
-        logkit::notice("told by the child");
+        logkit::notice("a notice of the child");
         logger.close()
     });
     assert!(ended(child));
@@ -257,7 +257,7 @@ fn a_lock_on_stderr_at_a_fork_keeps_no_line_back() {
     let folder = tempfile::tempdir().unwrap();
     let output = process("fork::forks_while_stderr_is_locked", folder.path());
     let stderr = String::from_utf8_lossy(&output.stderr);
-    for line in ["| of the child()\n", "logkit: told by the child\n"] {
+    for line in ["| of the child()\n", "logkit: a notice of the child\n"] {
         assert!(stderr.contains(line), "{stderr}");
     }
 }

@@ -1,23 +1,12 @@
 //! Functions of every form: with an attribute they compile without a warning, and return what they did.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
-use logkit::{Logger, catch, log_call, logged};
+use logkit::{catch, log_call, logged};
 
-use crate::sinks::Memory;
+use crate::macros::{entries, logger};
 
-thread_local! {
-    static LOGGER: (Logger, Memory) = {
-        let memory = Memory::default();
-        (Logger::builder().sink(memory.clone()).build(), memory)
-    };
-}
-
-fn logger() -> Logger {
-    LOGGER.with(|(logger, _)| logger.clone())
-}
-
-// In one line, as a body with braces of its own is told that they are unnecessary.
+// In one line: rustc warns of unnecessary braces only there.
 #[rustfmt::skip]
 mod lines {
     use super::{catch, fmt, log_call, logged, logger};
@@ -75,7 +64,7 @@ mod lines {
 
     impl Owner<'_> {
         #[log_call(logger = logger(), fields(n = self.n, twice = n * 2))]
-        pub fn add_told(&mut self, n: u32) -> u32 { self.n += n; self.n }
+        pub fn add_with_fields(&mut self, n: u32) -> u32 { self.n += n; self.n }
     }
 }
 
@@ -100,17 +89,15 @@ fn functions_of_every_form_do_what_they_did() {
     let mut owner = lines::Owner { text: "abc", n: 1 };
     *owner.add(2) += 1;
     assert_eq!((owner.part(2), owner.text()), ("ab", "abc"));
-    assert_eq!(owner.add_told(2), 6);
+    assert_eq!(owner.add_with_fields(2), 6);
     assert_eq!(owner.end("-".into()), "abc-6");
     assert_eq!(Box::new(lines::Owner { text: "", n: 9 }).boxed(), 9);
 
-    let (logger, memory) = LOGGER.with(Clone::clone);
-    assert!(logger.flush(Duration::from_secs(20)));
-    let entries = memory.0.lock().unwrap();
-    let told = entries
+    let entries = entries();
+    let with_fields = entries
         .iter()
-        .find(|entry| entry.function_name.contains("add_told"));
-    assert_eq!(told.unwrap().extra["twice"], 4);
+        .find(|entry| entry.function_name.contains("add_with_fields"));
+    assert_eq!(with_fields.unwrap().extra["twice"], 4);
     let n_levels = entries
         .iter()
         .filter(|entry| entry.function_name == "depth")

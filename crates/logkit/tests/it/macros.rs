@@ -20,11 +20,11 @@ thread_local! {
 }
 
 /// Each test has a thread, and so a logger.
-fn logger() -> Logger {
+pub(crate) fn logger() -> Logger {
     LOGGER.with(|(logger, _)| logger.clone())
 }
 
-fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     LOGGER.with(|(logger, memory)| {
         assert!(logger.flush(Duration::from_secs(20)));
         std::mem::take(&mut *memory.0.lock().unwrap())
