@@ -25,18 +25,32 @@ pub(super) fn forms(messages: &[Message]) -> Vec<Vec<Message>> {
 
 type Change = fn(Vec<Message>) -> Vec<Message>;
 
-/// Templates ask for roles that alternate, for ids of nine characters, for no system role, and for a
-/// user to begin; some know no tools at all.
-const LADDER: [&[Change]; 8] = [
+/// Templates ask for roles that alternate, for ids of nine characters, for a system message at the begin alone or
+/// nowhere, and for a user to begin; some know no tools at all.
+const LADDER: [&[Change]; 10] = [
     &[joined],
     &[short_ids],
     &[joined, short_ids],
+    &[late_system_to_user, joined],
+    &[late_system_to_user, joined, short_ids],
     &[system_into_user, joined],
     &[system_into_user, joined, short_ids],
     &[system_into_user, joined, user_first, short_ids],
     &[tools_into_text, joined],
     &[tools_into_text, system_into_user, joined, user_first],
 ];
+
+/// Lets the user say what the system says in the middle of a conversation, where it stands: the text before it stays
+/// as it was, and is found in the prefix cache.
+fn late_system_to_user(mut messages: Vec<Message>) -> Vec<Message> {
+    let begun = messages.iter().position(|message| message.role != "system");
+    for message in messages.iter_mut().skip(begun.unwrap_or(usize::MAX)) {
+        if message.role == "system" {
+            message.role = "user".into();
+        }
+    }
+    messages
+}
 
 /// Puts the system text before the first user message's text.
 fn system_into_user(messages: Vec<Message>) -> Vec<Message> {

@@ -84,6 +84,19 @@ fn conversations_are_adapted_to_strict_templates() {
     }
 }
 
+/// What stands before a late system message is the same prompt with it and without.
+#[test]
+fn a_late_system_message_is_said_by_the_user_where_it_stands() {
+    let source = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}{{ m.role[0] }}:{{ m.content }};{% endfor %}";
+    let messages = [
+        message("system", "S"),
+        message("user", "U"),
+        message("assistant", "A"),
+        message("system", "L"),
+    ];
+    assert_eq!(render(source, &messages).unwrap(), "s:S;u:U;a:A;u:L;");
+}
+
 #[test]
 fn tool_messages_become_text_where_there_are_none() {
     let source = "{% for m in messages %}{% if m.role not in ['user', 'assistant'] or m.tool_calls %}{{ raise_exception('role') }}{% endif %}{{ m.content }};{% endfor %}";
