@@ -90,6 +90,13 @@ request! {
         #[schema(value_type = Object)] schema: Option<Value>,
     }
 
+    object DocumentSource {
+        /// `text` or `content`; others cannot be read here.
+        r#type: String,
+        #[schema(value_type = Option<String>)] data: Option<String>,
+        #[schema(value_type = Option<Object>)] content: Option<Value>,
+    }
+
     object ImageSource {
         /// `base64`.
         r#type: String,
@@ -113,6 +120,15 @@ tagged! {
         "text" => Text { text: String, }
         "image" => Image { source: ImageSource, }
         "thinking" => Thinking { thinking: String, }
+        "document" => Document {
+            title: Option<String>,
+            #[schema(value_type = Object)] source: DocumentSource,
+        }
+        "search_result" => SearchResult {
+            title: Option<String>,
+            source: Option<String>,
+            #[schema(value_type = Vec<Object>)] content: Option<Value>,
+        }
         "tool_use" => ToolUse {
             id: String,
             name: String,
@@ -257,8 +273,15 @@ fn add_message(sent: AnthropicInput, messages: &mut Vec<Message>) -> Result<(), 
                 has_results = true;
                 messages.push(tool_result(tool_use_id, content)?);
             }
-            // Kinds that came later than this program.
-            AnthropicBlock::Other(_) => {}
+            AnthropicBlock::Document { title, source } => {
+                document(title, source, &mut message)?;
+            }
+            AnthropicBlock::SearchResult {
+                title,
+                source,
+                content,
+            } => search_result([title, source], content, &mut message)?,
+            AnthropicBlock::Other(kind) => left_out(&kind),
         }
     }
     let is_empty = message.content.is_empty()
@@ -279,20 +302,78 @@ fn tool_result(tool_call_id: String, content: Option<Value>) -> Result<Message, 
     };
     match content {
         None => {}
-        Some(Value::String(text)) => result.content = text,
-        Some(Value::Array(blocks)) => {
-            for block in blocks.into_iter().filter(Value::is_object) {
-                match AnthropicBlock::from_value(block, "content")? {
-                    AnthropicBlock::Text { text } => append(&mut result.content, &text),
-                    AnthropicBlock::Image { source } => result.images.push(image(source)?),
-                    _ => {}
-                }
-            }
-        }
+        Some(blocks @ (Value::String(_) | Value::Array(_))) => shown(blocks, &mut result)?,
         Some(other) => result.content = other.to_string(),
     }
     Ok(result)
 }
+
+/// Adds what tools and documents show: a text, or blocks of texts, images, documents and results of a search.
+fn shown(content: Value, message: &mut Message) -> Result<(), ApiError> {
+    let blocks = match content {
+        Value::Array(blocks) => blocks,
+        text => {
+            append(&mut message.content, text.as_str().unwrap_or_default());
+            return Ok(());
+        }
+    };
+    for block in blocks.into_iter().filter(Value::is_object) {
+        match AnthropicBlock::from_value(block, "content")? {
+            AnthropicBlock::Text { text } => append(&mut message.content, &text),
+            AnthropicBlock::Image { source } => message.images.push(image(source)?),
+            AnthropicBlock::Document { title, source } => document(title, source, message)?,
+            AnthropicBlock::SearchResult {
+                title,
+                source,
+                content,
+            } => search_result([title, source], content, message)?,
+            AnthropicBlock::Other(kind) => left_out(&kind),
+            AnthropicBlock::Thinking { .. }
+            | AnthropicBlock::ToolUse { .. }
+            | AnthropicBlock::ToolResult { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Adds the text of a document. One that cannot be read is no error: it stays in the conversation, where it would
+/// refuse every later request, so the model is told instead.
+fn document(
+    title: Option<String>,
+    source: DocumentSource,
+    message: &mut Message,
+) -> Result<(), ApiError> {
+    append(&mut message.content, &title.unwrap_or_default());
+    match (source.r#type.as_str(), source.data, source.content) {
+        ("text", Some(text), _) => append(&mut message.content, &text),
+        ("content", _, Some(content)) => shown(content, message)?,
+        (kind, ..) => {
+            tracing::warn!(kind, "a document cannot be read here");
+            append(&mut message.content, UNREADABLE);
+        }
+    }
+    Ok(())
+}
+
+fn search_result(
+    about: [Option<String>; 2],
+    content: Option<Value>,
+    message: &mut Message,
+) -> Result<(), ApiError> {
+    for line in about.into_iter().flatten() {
+        append(&mut message.content, &line);
+    }
+    content.map_or(Ok(()), |content| shown(content, message))
+}
+
+/// Says of kinds of blocks that came later than this program, or belong to the service itself.
+fn left_out(kind: &str) {
+    tracing::debug!(kind, "a block of a message is left out");
+}
+
+/// What the model is told in place of a document such as a PDF.
+const UNREADABLE: &str =
+    "[A document is attached here that this server cannot read. Say so if it matters.]";
 
 fn image(source: ImageSource) -> Result<String, ApiError> {
     match (source.r#type.as_str(), source.data) {
@@ -376,8 +457,10 @@ fn think(
     thinking: Option<AnthropicThinking>,
     effort: Option<Think>,
 ) -> Result<Option<Think>, ApiError> {
+    // Whoever does not ask for thinking reads the first block of the answer as its text, and may have asked for few
+    // tokens. An effort alone says how much the whole answer may cost.
     let Some(thinking) = thinking else {
-        return Ok(effort);
+        return Ok(Some(Think::Off));
     };
     match thinking.r#type.as_str() {
         "disabled" => Ok(Some(Think::Off)),
@@ -482,9 +565,12 @@ impl MessagesEncoder {
     }
 
     fn close(&mut self, out: &mut StreamBuffer) {
-        if self.open.take().is_some() {
-            self.stop_block(out);
+        let Some(open) = self.open.take() else { return };
+        if open == Block::Thinking {
+            // Clients send back only thinking that was signed.
+            self.delta(&json!({"type": "signature_delta", "signature": ""}), out);
         }
+        self.stop_block(out);
     }
 
     fn stop_block(&mut self, out: &mut StreamBuffer) {

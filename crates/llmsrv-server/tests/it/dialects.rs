@@ -205,7 +205,9 @@ async fn a_completion_goes_through_the_template() {
 #[tokio::test]
 async fn a_message_is_made_of_blocks() {
     let host = saying("<think>hm</think>Yes.");
-    let (status, answer) = host.post("/v1/messages", user("thinker")).await;
+    let mut body = user("thinker");
+    body["thinking"] = json!({"type": "enabled", "budget_tokens": 100});
+    let (status, answer) = host.post("/v1/messages", body.clone()).await;
     assert_eq!(status, 200, "{answer}");
     assert_eq!(
         answer["content"],
@@ -218,7 +220,7 @@ async fn a_message_is_made_of_blocks() {
     let id = answer["id"].as_str().unwrap().strip_prefix("msg_").unwrap();
     assert_eq!(id.len(), 24);
 
-    let events = events(&host, "/v1/messages", user("thinker")).await;
+    let events = events(&host, "/v1/messages", body).await;
     let mut names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
     names.dedup();
     let block = [
@@ -243,6 +245,48 @@ async fn a_message_is_made_of_blocks() {
         .map(|(_, data)| data["index"].as_u64().unwrap())
         .collect();
     assert_eq!(indexes, [0, 1]);
+    // The AI SDK throws away thinking that nobody signed.
+    let signed = json!({"type": "signature_delta", "signature": ""});
+    let deltas = events
+        .iter()
+        .map(|(_, data)| (&data["index"], &data["delta"]));
+    let of_thinking: Vec<&Value> = deltas
+        .filter_map(|(index, delta)| (*index == 0 && !delta.is_null()).then_some(delta))
+        .collect();
+    assert_eq!(of_thinking.last(), Some(&&signed));
+}
+
+/// What reaches the model of a conversation in the dialect of Anthropic, as the number of its tokens.
+async fn counted(host: &Host, content: Value) -> Value {
+    let body = json!({"model": "plain", "messages": [{"role": "user", "content": content}]});
+    let (status, count) = host.post("/v1/messages/count_tokens", body).await;
+    assert_eq!(status, 200, "{count}");
+    count["input_tokens"].clone()
+}
+
+#[tokio::test]
+async fn documents_and_results_of_searches_are_read() {
+    let host = host();
+    let text = json!({"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "alpha beta"}});
+    let parts = json!({"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "T"}, {"type": "text", "text": "alpha beta"}]}});
+    let found =
+        json!({"type": "search_result", "title": "T", "source": "alpha beta", "content": []});
+    let expected = counted(&host, json!("T\nalpha beta\nx")).await;
+    for block in [text, parts, found] {
+        let content = json!([block, {"type": "text", "text": "x"}]);
+        assert_eq!(counted(&host, content).await, expected, "{block}");
+    }
+    let result =
+        |content: Value| json!([{"type": "tool_result", "tool_use_id": "c", "content": content}]);
+    let document = json!({"type": "document", "source": {"type": "text", "data": "alpha beta"}});
+    assert_eq!(
+        counted(&host, result(json!([document]))).await,
+        counted(&host, result(json!("alpha beta"))).await
+    );
+    // What cannot be read is said, and does not refuse what comes after it.
+    let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}});
+    let told = counted(&host, json!([pdf, {"type": "text", "text": "x"}])).await;
+    assert!(told.as_u64() > counted(&host, json!("x")).await.as_u64());
 }
 
 #[tokio::test]

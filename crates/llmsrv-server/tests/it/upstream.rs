@@ -149,6 +149,7 @@ async fn a_server_of_ours_answers_in_every_dialect() {
     assert_eq!(answer["choices"][0]["message"]["content"], "Yes.");
     let mut body = ask(false);
     body["max_tokens"] = json!(100);
+    body["thinking"] = json!({"type": "adaptive"});
     let (_, answer) = front.post("/v1/messages", body).await;
     assert_eq!(answer["content"][1]["text"], "Yes.");
     let (_, answer) = front
