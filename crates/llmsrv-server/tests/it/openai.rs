@@ -205,11 +205,36 @@ async fn every_word_for_effort_is_known() {
         let answer = ok(&host, "/v1/messages", body).await;
         assert_eq!(answer["content"][0]["text"], expected, "{word}");
     }
+    let asked = json!({"enable_thinking": true, "reasoning_effort": "low"});
+    for (kwargs, level) in [
+        (json!({"enable_thinking": false}), "off"),
+        (json!({"thinking": false, "reasoning_effort": "low"}), "off"),
+        (asked, "low"),
+        (
+            json!({"thinking": "yes", "reasoning_effort": "very"}),
+            "medium",
+        ),
+    ] {
+        let body = with(user("minded"), json!({"chat_template_kwargs": kwargs}));
+        let answer = ok(&host, "/v1/chat/completions", body).await;
+        assert_eq!(content(&answer), format!("I think {level}"), "{kwargs}");
+    }
+    // The answer has no place for it.
+    let body = json!({"model": "minded", "prompt": "x"});
+    let answer = ok(&host, "/v1/completions", body).await;
+    assert_eq!(answer["choices"][0]["text"], "I think off");
     for (thinking, level) in [
+        (json!(null), "off"),
         (json!({"type": "disabled"}), "off"),
         (json!({"type": "enabled", "budget_tokens": 1}), "medium"),
     ] {
-        let body = with(user("minded"), json!({"thinking": thinking}));
+        let effort = if thinking.is_null() {
+            json!("high")
+        } else {
+            json!(null)
+        };
+        let output = json!({"thinking": thinking, "output_config": {"effort": effort}});
+        let body = with(user("minded"), output);
         let answer = ok(&host, "/v1/messages", body).await;
         assert_eq!(answer["content"][0]["text"], format!("I think {level}"));
     }

@@ -143,14 +143,12 @@ pub(crate) fn chat(request: ChatCompletionRequest) -> Result<(Job, ChatEncoder),
     // What several clients say about thinking.
     let effort = request.reasoning_effort;
     let effort = effort.or(request.reasoning.and_then(|reasoning| reasoning.effort));
+    // An effort is a wish: clients send theirs to every model.
+    job.think_if_able = request.think.is_none();
     job.think = match (request.think, effort) {
         (Some(think), _) => Some(think.job()),
         (None, Some(Effort(think))) => Some(think),
-        (None, None) => {
-            let mut kwargs = request.chat_template_kwargs;
-            let enabled = kwargs.get::<Option<bool>>("enable_thinking")?;
-            (enabled == Some(false)).then_some(llmsrv_chat::Think::Off)
-        }
+        (None, None) => think_of_template(request.chat_template_kwargs)?,
     };
     let top = native::top_logprobs(request.top_logprobs)?;
     job.logprobs = request.logprobs.unwrap_or(false).then_some(top);
@@ -162,6 +160,17 @@ pub(crate) fn chat(request: ChatCompletionRequest) -> Result<(Job, ChatEncoder),
         answers: Vec::new(),
     };
     Ok((job, writer))
+}
+
+/// Returns what is said of thinking in the words of templates, of which each has its own.
+fn think_of_template(mut kwargs: Fields) -> Result<Option<llmsrv_chat::Think>, ApiError> {
+    let enabled = kwargs.get::<Option<bool>>("enable_thinking")?;
+    let enabled = enabled.or(kwargs.get("thinking").ok().flatten());
+    if enabled == Some(false) {
+        return Ok(Some(llmsrv_chat::Think::Off));
+    }
+    let effort = kwargs.get::<Option<Effort>>("reasoning_effort");
+    Ok(effort.ok().flatten().map(|Effort(think)| think))
 }
 
 fn message(sent: OpenAiMessage) -> Result<Message, ApiError> {
@@ -193,7 +202,7 @@ fn message(sent: OpenAiMessage) -> Result<Message, ApiError> {
                 add_part(part, &mut message)?;
             }
         }
-        None if !message.tool_calls.is_empty() => {}
+        None if message.role == "assistant" => {}
         None => refuse!("invalid message content type: <nil>"),
     }
     Ok(message)

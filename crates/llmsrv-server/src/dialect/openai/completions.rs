@@ -1,6 +1,7 @@
 //! `/v1/completions`.
 
 use llmsrv_api::{from_value, lenient::BodyError, options::Stop, request};
+use llmsrv_chat::Think;
 use llmsrv_engine::TokenInfo;
 use serde_json::{Value, json};
 
@@ -23,6 +24,8 @@ request! {
         suffix: Option<String>,
         /// Begin the answer with the prompt.
         echo: Option<bool>,
+        /// Give the model the prompt as it is, without its template.
+        raw: Option<bool>,
         /// Make so many answers and give the `n` most probable ones; not for streams.
         #[schema(minimum = 1, maximum = 32)] best_of: Option<i64>,
         /// Alternatives reported for each token.
@@ -48,10 +51,13 @@ pub(crate) fn completion(request: CompletionRequest) -> Result<(Job, CompletionE
     let generate = Generate {
         prompt: prompt.clone(),
         suffix: request.suffix.unwrap_or_default(),
+        raw: request.raw.unwrap_or(false),
         ..Generate::default()
     };
     let include_usage = common.include_usage();
     let mut job = common.job(Input::Generate(generate))?;
+    // There is no place in the answer for it.
+    job.think = Some(Think::Off);
     if let Some(best_of) = request.best_of {
         let best_of = usize::try_from(best_of).ok();
         let best_of = best_of.filter(|best_of| (job.n_best..=MAX_ANSWERS).contains(best_of));
