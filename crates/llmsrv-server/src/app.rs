@@ -16,6 +16,7 @@ use llmsrv_store::Store;
 use tokio::sync::Notify;
 
 use crate::{
+    dialect::responses::KeptResponses,
     error::ApiError,
     manager::Manager,
     metrics::Metrics,
@@ -42,6 +43,7 @@ pub struct App {
     pub(crate) registry: Registry,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) latest_requests: Arc<Latest>,
+    pub(crate) responses: Arc<KeptResponses>,
     pub(crate) live: Arc<ReloadableSettings>,
 }
 
@@ -100,6 +102,7 @@ impl App {
             registry,
             upstreams,
             latest_requests: Arc::default(),
+            responses: Arc::default(),
             live,
         }
     }

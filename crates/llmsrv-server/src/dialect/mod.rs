@@ -7,7 +7,7 @@ pub(crate) mod openai;
 mod parts;
 pub(crate) mod responses;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use http::StatusCode;
 use llmsrv_api::{
@@ -289,7 +289,9 @@ pub fn parse_any(body: &[u8]) -> Vec<Result<Job, ApiError>> {
         parsed(body, native::chat),
         parsed(body, |request| Ok(openai::chat(request)?.0)),
         parsed(body, |request| Ok(openai::completion(request)?.0)),
-        parsed(body, |request| Ok(responses::response(request)?.0)),
+        parsed(body, |request| {
+            Ok(responses::response(request, &Arc::default())?.0)
+        }),
         parsed(body, |request| Ok(anthropic::messages(request)?.0)),
         parsed(body, anthropic::count),
     ]

@@ -46,10 +46,9 @@ pub(super) async fn completions(State(app): State<App>, to: To, body: Body) -> A
 }
 
 pub(super) async fn responses(State(app): State<App>, to: To, body: Body) -> Answer {
-    answer(app, to, body, |request| {
-        boxed(responses::response(request)?)
-    })
-    .await
+    let kept = app.responses.clone();
+    let make = move |request| boxed(responses::response(request, &kept)?);
+    answer(app, to, body, make).await
 }
 
 pub(super) async fn messages(State(app): State<App>, to: To, body: Body) -> Answer {

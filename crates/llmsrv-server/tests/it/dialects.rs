@@ -402,19 +402,119 @@ async fn a_response_calls_tools_of_a_namespace_and_says_when_it_is_cut() {
     let events = events(&host, "/v1/responses", body).await;
     let item = &events.last().unwrap().1["response"]["output"][0];
     assert_eq!(
-        (&item["type"], &item["name"], &item["arguments"]),
+        (
+            &item["type"],
+            &item["namespace"],
+            &item["name"],
+            &item["arguments"]
+        ),
         (
             &json!("function_call"),
-            &json!("math.add"),
+            &json!("math"),
+            &json!("add"),
             &json!("{\"a\":1}")
         )
     );
+    for (name, event) in &events {
+        if name == "response.output_item.added" {
+            assert_eq!(
+                (&event["item"]["namespace"], &event["item"]["name"]),
+                (&json!("math"), &json!("add"))
+            );
+        }
+    }
+    // Sent back, it is the call of the tool that the model was shown.
+    let whole = json!({"type": "function_call", "call_id": item["call_id"], "name": "math.add", "arguments": item["arguments"]});
+    let mut prompts = Vec::new();
+    for call in [item, &whole] {
+        let input = json!([{"role": "user", "content": "x"}, call, {"type": "function_call_output", "call_id": item["call_id"], "output": "2"}]);
+        let body = json!({"model": "caller", "max_output_tokens": 1, "input": input});
+        prompts.push(prompt_tokens(&host, "/v1/responses", body).await);
+    }
+    assert_eq!(prompts[0], prompts[1]);
     let body = json!({"model": "caller", "input": "x", "max_output_tokens": 1});
     let (_, cut) = host.post("/v1/responses", body).await;
     assert_eq!(
         (&cut["status"], &cut["incomplete_details"]["reason"]),
         (&json!("incomplete"), &json!("max_output_tokens"))
     );
+}
+
+/// The AI SDK sends the second turn so, and programs with the OpenAI SDK continue a conversation by the other way.
+#[tokio::test]
+async fn a_conversation_goes_on_from_what_is_kept_of_it() {
+    let host = saying("<think>hm</think>Yes.");
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let mut first = json!({"model": "thinker", "input": "x"});
+    let streamed = events(&host, "/v1/responses", first.clone()).await;
+    let streamed = &streamed.last().unwrap().1["response"];
+    let (_, whole) = host.post("/v1/responses", first.clone()).await;
+    for response in [streamed, &whole] {
+        assert_eq!(response["store"], json!(true));
+        let output = response["output"].as_array().unwrap();
+        let ask =
+            |input: Value| json!({"model": "thinker", "max_output_tokens": 1, "input": input});
+        let mut all = vec![user("x")];
+        all.extend(output.iter().cloned());
+        all.push(user("y"));
+        let expected = prompt_tokens(&host, "/v1/responses", ask(json!(all))).await;
+
+        let mut references = vec![user("x")];
+        references.extend(
+            output
+                .iter()
+                .map(|item| json!({"type": "item_reference", "id": item["id"]})),
+        );
+        references.push(user("y"));
+        let found = prompt_tokens(&host, "/v1/responses", ask(json!(references))).await;
+        assert_eq!(found, expected, "references");
+
+        let mut next = ask(json!("y"));
+        next["previous_response_id"] = response["id"].clone();
+        let found = prompt_tokens(&host, "/v1/responses", next).await;
+        assert_eq!(found, expected, "the response before");
+
+        let twice = json!({"type": "item_reference", "id": output[0]["id"]});
+        let (status, _) = host.post("/v1/responses", ask(json!([twice, twice]))).await;
+        assert_eq!(status, 400);
+    }
+    first["store"] = json!(false);
+    let (_, unkept) = host.post("/v1/responses", first.clone()).await;
+    first["previous_response_id"] = unkept["id"].clone();
+    assert_eq!(host.post("/v1/responses", first).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_wish_for_effort_refuses_no_model() {
+    let host = saying("Yes.");
+    for (path, members) in [
+        (
+            "/v1/responses",
+            json!({"input": "x", "reasoning": {"effort": "high"}}),
+        ),
+        ("/v1/chat/completions", json!({"reasoning_effort": "high"})),
+        (
+            "/v1/chat/completions",
+            json!({"reasoning": {"effort": "high"}}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"chat_template_kwargs": {"reasoning_effort": "high"}}),
+        ),
+        (
+            "/v1/messages",
+            json!({"output_config": {"effort": "high"}, "thinking": {"type": "adaptive"}}),
+        ),
+    ] {
+        let mut body = user("plain");
+        body.as_object_mut()
+            .unwrap()
+            .extend(members.as_object().unwrap().clone());
+        assert_eq!(host.post(path, body).await.0, 200, "{path} {members}");
+    }
+    let mut body = user("plain");
+    body["think"] = json!(true);
+    assert_eq!(host.post("/v1/chat/completions", body).await.0, 400);
 }
 
 #[tokio::test]
@@ -436,6 +536,15 @@ async fn a_failure_in_a_stream_is_an_event_of_its_dialect() {
         let events = events(&host, path, body).await;
         let (_, last) = events.last().unwrap();
         assert!(last["error"]["message"].is_string(), "{path}: {last}");
+        if path == "/v1/responses" {
+            let (name, failed) = &events[events.len() - 2];
+            let response = &failed["response"];
+            assert_eq!(
+                (name.as_str(), &response["status"]),
+                ("response.failed", &json!("failed"))
+            );
+            assert_eq!(response["error"]["message"], last["error"]["message"]);
+        }
         assert!(
             events.iter().all(|(_, data)| *data != json!("[DONE]")),
             "{path}"
@@ -603,13 +712,21 @@ async fn more_refusals_say_what_to_do() {
     for (members, part) in [
         (
             json!({"previous_response_id": "resp_1"}),
-            "previous_response_id",
+            "resp_1 is not kept",
+        ),
+        (
+            json!({"conversation": "conv_1"}),
+            "conversation is not supported",
         ),
         (json!({"background": true}), "background"),
         (json!({"input": []}), "input is required"),
         (
             json!({"input": [{"type": "item_reference", "id": "x"}]}),
-            "item_reference",
+            "\"store\": false",
+        ),
+        (
+            json!({"input": [{"type": "item_reference"}]}),
+            "item_reference needs an id",
         ),
         (
             json!({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}),

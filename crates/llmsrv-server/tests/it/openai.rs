@@ -479,7 +479,7 @@ async fn a_response_has_every_member() {
         ("max_output_tokens", json!(50)),
         ("parallel_tool_calls", json!(true)),
         ("previous_response_id", json!(null)),
-        ("store", json!(false)),
+        ("store", json!(true)),
         ("temperature", json!(1.0)),
         ("top_p", json!(0.5)),
         ("text", json!({"format": {"type": "text"}})),

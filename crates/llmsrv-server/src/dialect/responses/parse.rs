@@ -1,5 +1,7 @@
 //! From a request to a job.
 
+use std::sync::Arc;
+
 use llmsrv_api::{
     keep_alive::KeepAlive,
     lenient::Fields,
@@ -10,7 +12,10 @@ use llmsrv_api::{
 use llmsrv_engine::GrammarSpec;
 use serde_json::{Map, Value, json};
 
-use super::write::ResponsesEncoder;
+use super::{
+    kept::{KeptResponses, Resolver},
+    write::{Namespaces, ResponsesEncoder},
+};
 use crate::{
     dialect::{
         openai::{OpenAiToolChoice, Reasoning},
@@ -25,7 +30,8 @@ request! {
     pub(crate) struct ResponseRequest with options: ResponseOptions {
         /// Name of the model, such as `qwen3:8b`.
         model: String,
-        #[schema(ignore)] previous_response_id: Option<Value>,
+        /// A response that came before: its conversation goes on.
+        previous_response_id: Option<String>,
         #[schema(ignore)] conversation: Option<Value>,
         /// A text, or the items so far.
         #[schema(value_type = ResponseInput)] input: Option<ResponseInput>,
@@ -41,6 +47,8 @@ request! {
         truncation: Option<String>,
         /// As events; off by default.
         stream: Option<bool>,
+        /// Keep the response for requests that refer to it, in memory and for a while; on by default.
+        store: Option<bool>,
         /// Only false is possible.
         background: Option<bool>,
         parallel_tool_calls: Option<bool>,
@@ -53,7 +61,7 @@ request! {
 one_of! {
     enum ResponseInput {
         Text(String),
-        #[schema(value_type = Vec<Object>)] Items(Vec<Fields>),
+        #[schema(value_type = Vec<Object>)] Items(Vec<Map<String, Value>>),
     } else |_, value| if value.is_array() {
         "input: an item must be an object".into()
     } else {
@@ -70,19 +78,17 @@ impl parts::Dialect for Responses {
 }
 
 /// Makes a job of a request, and what writes its answer.
-pub(crate) fn response(mut request: ResponseRequest) -> Result<(Job, ResponsesEncoder), ApiError> {
+pub(crate) fn response(
+    mut request: ResponseRequest,
+    kept: &Arc<KeptResponses>,
+) -> Result<(Job, ResponsesEncoder), ApiError> {
     if request.model.is_empty() {
         return Err(ApiError::model_required());
     }
-    for (name, value) in [
-        ("previous_response_id", request.previous_response_id),
-        ("conversation", request.conversation),
-    ] {
-        if value.is_some() {
-            refuse!(
-                "{name} is not supported: responses are not kept; send the whole conversation as input"
-            );
-        }
+    if request.conversation.is_some() {
+        refuse!(
+            "conversation is not supported: send the whole conversation as input, or previous_response_id"
+        );
     }
     if request.background == Some(true) {
         refuse!("background responses are not supported");
@@ -91,11 +97,15 @@ pub(crate) fn response(mut request: ResponseRequest) -> Result<(Job, ResponsesEn
     if let Some(text) = request.instructions.clone().filter(|text| !text.is_empty()) {
         messages.push(said("system", text));
     }
-    input(request.input, &mut messages)?;
+    let previous = request.previous_response_id.as_deref();
+    let items = items(request.input, previous, kept)?;
+    let store = request.store.unwrap_or(true);
+    let conversation = store.then(|| items.iter().cloned().map(Value::Object).collect());
+    input(items, &mut messages)?;
     parts::link_calls(&mut messages);
-    let mut tools = Vec::new();
+    let (mut tools, mut namespaces) = (Vec::new(), Namespaces::new());
     for tool in &request.tools {
-        add_tool(tool, "", &mut tools)?;
+        add_tool(tool, "", &mut tools, &mut namespaces)?;
     }
     let choice = tool_choice(request.tool_choice.clone(), &tools)?;
     let reasoning = Reasoning::from_value(request.reasoning.clone().into(), "reasoning")?;
@@ -112,6 +122,8 @@ pub(crate) fn response(mut request: ResponseRequest) -> Result<(Job, ResponsesEn
     job.options.num_predict = request.max_output_tokens.or(job.options.num_predict);
     job.grammar = format.clone().map_or(Ok(None), grammar)?;
     job.think = reasoning.effort.map(|effort| effort.0);
+    // An effort is a wish: clients send theirs to every model.
+    job.think_if_able = true;
     job.keep_alive = request.keep_alive;
     let truncation = request.truncation.unwrap_or_else(|| "disabled".into());
     job.truncate = truncation == "auto";
@@ -120,9 +132,9 @@ pub(crate) fn response(mut request: ResponseRequest) -> Result<(Job, ResponsesEn
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
         "parallel_tool_calls": job.parallel_calls,
-        "previous_response_id": null,
+        "previous_response_id": request.previous_response_id,
         "reasoning": {"effort": effort, "summary": null},
-        "store": false,
+        "store": store,
         "temperature": options.remove("temperature"),
         "text": {"format": format.map_or(json!({"type": "text"}), Value::Object)},
         "tool_choice": request.tool_choice.unwrap_or(json!("auto")),
@@ -132,7 +144,8 @@ pub(crate) fn response(mut request: ResponseRequest) -> Result<(Job, ResponsesEn
         "user": request.user,
         "metadata": request.metadata,
     });
-    let writer = ResponsesEncoder::new(&job.model, echo);
+    let kept = conversation.map(|conversation| (conversation, kept.clone()));
+    let writer = ResponsesEncoder::new(&job.model, echo, namespaces, kept);
     Ok((job, writer))
 }
 
@@ -144,31 +157,57 @@ fn said(role: &str, content: String) -> Message {
     }
 }
 
-fn input(input: Option<ResponseInput>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
-    let items = match input {
+/// Returns the items of a conversation: those of the response before, and then the new ones.
+fn items(
+    input: Option<ResponseInput>,
+    previous: Option<&str>,
+    kept: &KeptResponses,
+) -> Result<Vec<Map<String, Value>>, ApiError> {
+    let new = match input {
         Some(ResponseInput::Text(text)) => {
-            messages.push(said("user", text));
-            return Ok(());
+            let said = [("role", "user".to_owned()), ("content", text)];
+            vec![Map::from_iter(
+                said.map(|(name, text)| (name.to_owned(), text.into())),
+            )]
         }
         Some(ResponseInput::Items(items)) => items,
         None => Vec::new(),
     };
-    if items.is_empty() {
+    if new.is_empty() {
         refuse!("input is required");
     }
+    let mut resolver = Resolver::new(kept);
+    let mut items = previous.map_or(Ok(Vec::new()), |previous| resolver.items(previous))?;
+    for item in new {
+        match (item.get("type").and_then(Value::as_str), item.get("id")) {
+            (Some("item_reference"), Some(Value::String(id))) => items.extend(resolver.items(id)?),
+            (Some("item_reference"), _) => refuse!("input: item_reference needs an id"),
+            _ => items.push(item),
+        }
+    }
+    Ok(items)
+}
+
+fn input(items: Vec<Map<String, Value>>, messages: &mut Vec<Message>) -> Result<(), ApiError> {
     let mut thinking = String::new();
-    for mut item in items {
+    for mut item in items.into_iter().map(Fields::from) {
         let kind: Option<String> = item.get("type")?;
         match kind.as_deref().unwrap_or("message") {
             "message" => {
                 let mut message = message(&mut item)?;
+                // What was thought before an answer that never came is nobody's.
+                let thinking = std::mem::take(&mut thinking);
                 if message.role == "assistant" {
-                    message.thinking = std::mem::take(&mut thinking);
+                    message.thinking = thinking;
                 }
                 messages.push(message);
             }
             "function_call" => {
-                let (id, name) = (item.get("call_id")?, item.get("name")?);
+                let namespace: Option<String> = item.get("namespace")?;
+                let (id, mut name): (_, String) = (item.get("call_id")?, item.get("name")?);
+                if let Some(namespace) = namespace {
+                    name = within(&namespace, &name);
+                }
                 let call = parts::call(id, name, &item.get::<String>("arguments")?)?;
                 // Calls that follow each other, or a text, were one answer.
                 match messages.last_mut() {
@@ -188,10 +227,7 @@ fn input(input: Option<ResponseInput>, messages: &mut Vec<Message>) -> Result<()
                 result.tool_call_id = item.get("call_id")?;
                 messages.push(result);
             }
-            "reasoning" => thinking = reasoning(&mut item)?,
-            "item_reference" => {
-                refuse!("input: item_reference is not supported: send the item itself")
-            }
+            "reasoning" => thinking += &reasoning(&mut item)?,
             // What the service's own tools did.
             other => tracing::debug!(kind = other, "an item of a conversation is left out"),
         }
@@ -250,27 +286,43 @@ fn reasoning(item: &mut Fields) -> Result<String, ApiError> {
     Ok(holder.content)
 }
 
-fn add_tool(tool: &Value, prefix: &str, tools: &mut Vec<Tool>) -> Result<(), ApiError> {
+/// Returns the name by which the model knows a tool of a namespace.
+fn within(namespace: &str, name: &str) -> String {
+    format!("{namespace}.{name}")
+}
+
+fn add_tool(
+    tool: &Value,
+    namespace: &str,
+    tools: &mut Vec<Tool>,
+    namespaces: &mut Namespaces,
+) -> Result<(), ApiError> {
     let Value::Object(tool) = tool else {
         refuse!("tools: a tool must be an object");
     };
     let mut tool = Fields::from(tool.clone());
     let kind: String = tool.get("type")?;
     let name: String = tool.get("name")?;
-    let is_known = kind == "function" || kind == "namespace" && prefix.is_empty();
+    let is_known = kind == "function" || kind == "namespace" && namespace.is_empty();
     if is_known && name.is_empty() {
         refuse!("tools: name is required");
     }
-    let name = format!("{prefix}{name}");
     match kind.as_str() {
         "function" => {
+            let name = if namespace.is_empty() {
+                name
+            } else {
+                let whole = within(namespace, &name);
+                namespaces.insert(whole.clone(), (namespace.to_owned(), name));
+                whole
+            };
             let (description, strict) = (tool.get("description")?, tool.get("strict")?);
             let parameters = tool.take("parameters");
             tools.push(parts::tool(name, description, parameters, strict));
         }
-        "namespace" if prefix.is_empty() => {
+        "namespace" if namespace.is_empty() => {
             for member in tool.get::<Vec<Value>>("tools")? {
-                add_tool(&member, &format!("{name}."), tools)?;
+                add_tool(&member, &name, tools, namespaces)?;
             }
         }
         other => tracing::warn!(kind = other, "a tool of the service is not available here"),

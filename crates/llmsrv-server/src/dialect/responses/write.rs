@@ -1,11 +1,14 @@
 //! From what the model says to a response and its events.
 
+use std::{collections::HashMap, sync::Arc};
+
 use llmsrv_api::native::ToolCall;
 use llmsrv_chat::Piece;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::kept::KeptResponses;
 use crate::{
     dialect::{
         Delta, End, Family, Framing, ResponseEncoder, StreamBuffer, id24, openai::seconds, parts,
@@ -14,6 +17,9 @@ use crate::{
     error::ApiError,
 };
 
+/// Namespace and name of each tool that is in one, by the name that the model knows it by.
+pub(super) type Namespaces = HashMap<String, (String, String)>;
+
 /// Writes a response.
 pub(crate) struct ResponsesEncoder {
     id: String,
@@ -21,6 +27,9 @@ pub(crate) struct ResponsesEncoder {
     created_at: i64,
     /// What the response repeats of its request.
     echo: Value,
+    namespaces: Namespaces,
+    /// The conversation so far, and where it is kept; none where it is not to be.
+    kept: Option<(Vec<Value>, Arc<KeptResponses>)>,
     /// Number of the next event.
     sequence_number: u64,
     /// Items that are complete.
@@ -52,7 +61,7 @@ pub(crate) struct ResponseObject<'a> {
     created_at: i64,
     /// Seconds since the epoch.
     completed_at: Option<i64>,
-    /// `in_progress`, `completed` or `incomplete`.
+    /// `in_progress`, `completed`, `incomplete` or `failed`.
     status: &'static str,
     /// Always false.
     background: bool,
@@ -74,12 +83,19 @@ pub(crate) struct ResponseObject<'a> {
 }
 
 impl ResponsesEncoder {
-    pub(super) fn new(model: &str, echo: Value) -> ResponsesEncoder {
+    pub(super) fn new(
+        model: &str,
+        echo: Value,
+        namespaces: Namespaces,
+        kept: Option<(Vec<Value>, Arc<KeptResponses>)>,
+    ) -> ResponsesEncoder {
         ResponsesEncoder {
             id: format!("resp_{}", id24()),
             model: model.to_owned(),
             created_at: seconds(),
             echo,
+            namespaces,
+            kept,
             sequence_number: 0,
             output: Vec::new(),
             open: None,
@@ -104,7 +120,15 @@ impl ResponsesEncoder {
     }
 
     /// The whole response at its end, and the word for how it ended.
-    fn ended(&self, end: &End) -> (&'static str, Value) {
+    fn ended(&mut self, end: &End) -> (&'static str, Value) {
+        if let Some((mut conversation, kept)) = self.kept.take() {
+            for item in &self.output {
+                let id = item["id"].as_str().unwrap_or_default();
+                kept.keep(id, std::slice::from_ref(item));
+            }
+            conversation.extend_from_slice(&self.output);
+            kept.keep(&self.id, &conversation);
+        }
         let cut = parts::is_cut(end);
         let status = if cut { "incomplete" } else { "completed" };
         let (input, output) = (end.metrics.prompt_eval_count, end.metrics.eval_count);
@@ -213,13 +237,31 @@ impl ResponsesEncoder {
     fn call(&mut self, call: &ToolCall, out: &mut StreamBuffer) {
         self.close(out);
         let id = format!("fc_{}", id24());
-        self.added(&function_call(&id, call, "in_progress", ""), out);
+        self.added(&self.function_call(&id, call, "in_progress", ""), out);
         let arguments = Value::Object(call.function.arguments.clone()).to_string();
         let payload = json!({"delta": arguments});
         self.item_event("response.function_call_arguments.delta", &id, payload, out);
-        let payload = json!({"name": call.function.name, "arguments": arguments});
+        let done = self.function_call(&id, call, "completed", &arguments);
+        let payload = json!({"name": done["name"], "arguments": arguments});
         self.item_event("response.function_call_arguments.done", &id, payload, out);
-        self.done(function_call(&id, call, "completed", &arguments), out);
+        self.done(done, out);
+    }
+
+    /// The item of a call. A tool of a namespace has its short name there.
+    fn function_call(&self, id: &str, call: &ToolCall, status: &str, arguments: &str) -> Value {
+        let mut item = json!({
+            "id": id,
+            "type": "function_call",
+            "status": status,
+            "call_id": call.id,
+            "name": call.function.name,
+            "arguments": arguments,
+        });
+        if let Some((namespace, name)) = self.namespaces.get(&call.function.name) {
+            item["name"] = json!(name);
+            item["namespace"] = json!(namespace);
+        }
+        item
     }
 
     fn piece(&mut self, piece: &Piece, out: &mut StreamBuffer) {
@@ -262,7 +304,16 @@ impl ResponseEncoder for ResponsesEncoder {
         self.event(&name, json!({"response": response}), out);
     }
 
+    /// Some clients know a failure by the response that failed, others by an event of its own, behind which they do
+    /// not read.
     fn error(&mut self, error: &ApiError, out: &mut StreamBuffer) {
+        let failure = json!({"code": "server_error", "message": error.to_string()});
+        let response = ResponseObject {
+            error: Some(failure),
+            ..self.response("failed")
+        };
+        let failed = json!({"response": response});
+        self.event("response.failed", failed, out);
         let mut payload = Family::OpenAi.error(error);
         payload["message"] = json!(error.to_string());
         payload["code"] = payload["error"]["type"].clone();
@@ -323,15 +374,4 @@ fn item(open: &Open, status: &str) -> Value {
 
 fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
-}
-
-fn function_call(id: &str, call: &ToolCall, status: &str, arguments: &str) -> Value {
-    json!({
-        "id": id,
-        "type": "function_call",
-        "status": status,
-        "call_id": call.id,
-        "name": call.function.name,
-        "arguments": arguments,
-    })
 }
