@@ -33,6 +33,13 @@ const frameworks = {
     const openai = createOpenAI({ baseURL: v1, apiKey: 'unused' })
     await aiSdk((name) => openai.chat(name))
     await aiSdk((name) => openai.responses(name))
+    // It refers to what the first answer was.
+    const { generateText } = await import('ai')
+    const asked = { model: openai.responses('default'), maxOutputTokens: 50, maxRetries: 0 }
+    const messages = [{ role: 'user', content: question }]
+    const { response } = await generateText({ ...asked, messages })
+    messages.push(...response.messages, { role: 'user', content: 'Why?' })
+    assert.ok((await generateText({ ...asked, messages })).text)
   },
   async 'ai-sdk-openai-compatible'() {
     const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible')

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 # for a structured answer by a tool, that one comes first.
 ARGUMENTS = {
     "StructuredOutput": {"city": "Paris"},
+    "mcp__sky.weather": {"city": "Paris"},
     "weather": {"city": "Paris"},
     "Bash": {"command": "echo said-by-tool", "description": "Say it"},
     "exec_command": {"cmd": "echo said-by-tool"},

@@ -338,6 +338,19 @@ async fn codex_works_unmodified() {
     .ok();
     assert!(output.stdout.contains(r#"{"city": "Paris"}"#), "{output:?}");
 
+    // Tools of other processes are in a namespace.
+    let server = format!("[{:?}]", script("mcp.py"));
+    let output = Output::of(
+        launched(&scripted, &clients, "codex")
+            .args(["-c", "mcp_servers.sky.command=python3", "-c"])
+            .arg(format!("mcp_servers.sky.args={server}"))
+            .args(["exec", "--skip-git-repo-check"])
+            .args(["--dangerously-bypass-approvals-and-sandbox", TASK])
+            .env("CODEX_HOME", scripted.sandbox.path()),
+    )
+    .ok();
+    assert!(output.stdout.contains("It rains in Paris."), "{output:?}");
+
     // By the file that `launch --write` makes, too.
     let home = scripted.sandbox.path().to_path_buf();
     let mut write = scripted.sandbox.command();
