@@ -97,7 +97,6 @@ impl Packed {
             });
         }
         let row_panel_bytes = layout.row_panel_bytes(n_cols.div_ceil(kind.block_len()));
-        let block_bytes = kind.block_len() / ty.block_len() * ty.block_bytes();
         let mut memory = arena.take(n_rows.div_ceil(layout.rows) * row_panel_bytes)?;
         if !bytes.is_empty() {
             pool.for_each_chunk_mut(
@@ -107,7 +106,7 @@ impl Packed {
                 |idx, row_panel| {
                     let rows = bytes.chunks_exact(row_bytes).skip(idx * layout.rows);
                     for (row, bytes) in rows.take(layout.rows).enumerate() {
-                        pack::pack_blocks(pack, layout, row_panel, row, bytes.chunks(block_bytes));
+                        pack(bytes, row_panel, row);
                     }
                 },
             );

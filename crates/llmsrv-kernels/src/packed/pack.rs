@@ -2,52 +2,53 @@
 
 use llmsrv_gguf::TensorType;
 
-use super::formats::Layout;
+use super::formats::{
+    BF16, F16, F32, Format, IQ1M, IQ1S, IQ2S, IQ2XS, IQ2XXS, IQ3S, IQ3XXS, IQ4NL, IQ4XS, Layout,
+    MXFP4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TQ,
+};
 use crate::quant::{Codes, GridFormat, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, trits};
 
-/// Writes one row's part of a packed block.
-pub(super) type PackRow = fn(block: &[u8], out: &mut Lane<'_>);
+/// Writes the blocks of a row into a row panel, as its row of that number.
+pub(super) type PackRow = Box<dyn Fn(&[u8], &mut [u8], usize) + Sync>;
 
 /// Returns the function that packs a type; none for a type that is not packed.
 pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
     Some(match ty {
-        TensorType::Q4_0 | TensorType::IQ4_NL => |block, out| {
-            out.scales(&block[..2]);
-            out.dwords(0, &block[2..]);
-        },
-        TensorType::MXFP4 => |block, out| {
+        TensorType::Q4_0 => blocks::<Q4_0, 18>(nibbles),
+        TensorType::IQ4_NL => blocks::<IQ4NL, 18>(nibbles),
+        TensorType::MXFP4 => blocks::<MXFP4, 17>(|block, out| {
             out.scales(&mxfp4_scale(block[0]).to_le_bytes());
             out.dwords(0, &block[1..]);
-        },
-        TensorType::Q4_1 => |block, out| {
+        }),
+        TensorType::Q4_1 => blocks::<Q4_1, 20>(|block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[4..]);
-        },
-        TensorType::Q5_0 => |block, out| {
+        }),
+        TensorType::Q5_0 => blocks::<Q5_0, 22>(|block, out| {
             out.scales(&block[..2]);
             out.dwords(0, &block[6..]);
             out.dword(4, spread(&block[2..6]));
-        },
-        TensorType::Q5_1 => |block, out| {
+        }),
+        TensorType::Q5_1 => blocks::<Q5_1, 24>(|block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[8..]);
             out.dword(4, spread(&block[4..8]));
-        },
-        TensorType::Q8_0 => |block, out| {
+        }),
+        TensorType::Q8_0 => blocks::<Q8_0, 34>(|block, out| {
             out.scales(&block[..2]);
             for (idx, quants) in block[2..].as_chunks::<4>().0.iter().enumerate() {
                 let quants = u32::from_le_bytes(*quants) ^ 0x8080_8080;
                 out.dword(idx, quants.to_le_bytes());
             }
-        },
-        TensorType::Q2_K => |block, out| {
+        }),
+        TensorType::Q2_K => blocks::<Q2K, 84>(|block, out| {
             out.scales(&block[80..84]);
             out.dwords(0, &block[..16]);
             for (idx, quants) in two_bits(&block[16..80]).enumerate() {
                 out.words(4 + 2 * idx, &fours(quants));
             }
-        },
-        TensorType::Q3_K => |block, out| {
+        }),
+        TensorType::Q3_K => blocks::<Q3K, 110>(|block, out| {
             out.scales(&block[108..110]);
             out.dwords(0, &block[96..104]);
             let mut tops = [0; 4];
@@ -59,8 +60,8 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
                 }
                 out.words(3 + 3 * idx, &thirds(quants));
             }
-        },
-        TensorType::Q4_K => |block, out| {
+        }),
+        TensorType::Q4_K => blocks::<Q4K, 144>(|block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[4..16]);
             for (pair, quants) in block[16..].as_chunks::<32>().0.iter().enumerate() {
@@ -68,8 +69,8 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
                 out.dwords(3 + 8 * pair, &low);
                 out.dwords(7 + 8 * pair, &high);
             }
-        },
-        TensorType::Q5_K => |block, out| {
+        }),
+        TensorType::Q5_K => blocks::<Q5K, 176>(|block, out| {
             out.scales(&block[..4]);
             out.dwords(0, &block[4..16]);
             let fifth = qh(&block[16..48]);
@@ -80,8 +81,8 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
                 out.dwords(8 + 10 * pair, &high);
                 out.dword(12 + 10 * pair, fifth[2 * pair + 1]);
             }
-        },
-        TensorType::Q6_K => |block, out| {
+        }),
+        TensorType::Q6_K => blocks::<Q6K, 210>(|block, out| {
             out.scales(&block[208..210]);
             out.dwords(0, &block[192..208]);
             for (part, low) in block[..128].as_chunks::<64>().0.iter().enumerate() {
@@ -95,8 +96,8 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             for (idx, tops) in two_bits(&block[128..192]).enumerate() {
                 out.words(8 + 6 * idx, &fours(tops));
             }
-        },
-        TensorType::IQ4_XS => |block, out| {
+        }),
+        TensorType::IQ4_XS => blocks::<IQ4XS, 136>(|block, out| {
             let (mut tops, mut lows) = (0, 0);
             for sub_block in 0..8 {
                 let top = (block[2 + sub_block / 4] >> (2 * (sub_block % 4)) & 3) ^ 2;
@@ -108,8 +109,8 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
             out.scales(&[block[0], block[1], first, second]);
             out.dword(0, lows.to_le_bytes());
             out.dwords(1, &block[8..]);
-        },
-        TensorType::IQ1_S => |block, out| {
+        }),
+        TensorType::IQ1_S => blocks::<IQ1S, 50>(|block, out| {
             let mut codes = Iq1S::read(block);
             let shifts = codes.elements.chunks(Iq1S::STRETCH);
             for (n, elements) in codes.stretches.iter_mut().zip(shifts) {
@@ -121,45 +122,51 @@ pub(super) fn pack_row(ty: TensorType) -> Option<PackRow> {
                 let elements = elements.map(|four| four & 0x0303_0303);
                 out.words(1 + 2 * idx, &fours(elements));
             }
-        },
-        TensorType::IQ1_M => leveled::<Iq1M>,
-        TensorType::IQ2_XXS => leveled::<Iq2Xxs>,
-        TensorType::IQ2_XS => leveled::<Iq2Xs>,
-        TensorType::IQ2_S => leveled::<Iq2S>,
-        TensorType::IQ3_XXS => leveled::<Iq3Xxs>,
-        TensorType::IQ3_S => leveled::<Iq3S>,
-        TensorType::TQ1_0 => |block, out| {
+        }),
+        TensorType::IQ1_M => blocks::<IQ1M, 56>(|block, out| leveled::<Iq1M>(block, out)),
+        TensorType::IQ2_XXS => blocks::<IQ2XXS, 66>(|block, out| leveled::<Iq2Xxs>(block, out)),
+        TensorType::IQ2_XS => blocks::<IQ2XS, 74>(|block, out| leveled::<Iq2Xs>(block, out)),
+        TensorType::IQ2_S => blocks::<IQ2S, 82>(|block, out| leveled::<Iq2S>(block, out)),
+        TensorType::IQ3_XXS => blocks::<IQ3XXS, 98>(|block, out| leveled::<Iq3Xxs>(block, out)),
+        TensorType::IQ3_S => blocks::<IQ3S, 110>(|block, out| leveled::<Iq3S>(block, out)),
+        TensorType::TQ1_0 => blocks::<TQ, 54>(|block, out| {
             out.scales(&block[52..54]);
             for (idx, quants) in sub_blocks(&trits(block)).enumerate() {
                 out.words(2 * idx, &fours(quants));
             }
-        },
-        TensorType::TQ2_0 => |block, out| {
+        }),
+        TensorType::TQ2_0 => blocks::<TQ, 66>(|block, out| {
             out.scales(&block[64..66]);
             for (idx, quants) in two_bits(&block[..64]).enumerate() {
                 out.words(2 * idx, &fours(quants));
             }
-        },
-        TensorType::F32 => |block, out| out.dwords(0, block),
-        TensorType::F16 => |block, out| {
-            for (idx, number) in block.as_chunks::<2>().0.iter().enumerate() {
-                let at = 2 * (out.n_rows * idx + out.row);
-                out.body[at..at + 2].copy_from_slice(number);
+        }),
+        TensorType::F32 => numbers::<F32, 4>(|block, out| out.dwords(0, block)),
+        TensorType::F16 => numbers::<F16, 2>(|block, out| {
+            let row = out.row;
+            let body = out.body.as_flattened_mut().as_flattened_mut();
+            for (number, out) in block
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .zip(body.as_chunks_mut::<64>().0)
+            {
+                out[2 * row..2 * row + 2].copy_from_slice(number);
             }
-        },
-        TensorType::BF16 => |block, out| {
+        }),
+        TensorType::BF16 => numbers::<BF16, 2>(|block, out| {
             let (pairs, last) = block.as_chunks::<4>();
             out.dwords(0, block);
             if let [low, high] = last {
                 out.dword(pairs.len(), [*low, *high, 0, 0]);
             }
-        },
+        }),
         _ => return None,
     })
 }
 
 /// Packs a type whose elements are codes for levels.
-fn leveled<T: GridFormat>(block: &[u8], out: &mut Lane<'_>) {
+fn leveled<T: GridFormat>(block: &[u8], out: &mut Lane<'_, 16>) {
     let codes = T::read(block);
     out.scales(&codes.scale);
     let n_vectors = 32 / T::STRETCH;
@@ -201,13 +208,63 @@ fn sub_blocks(elements: &[u8; 256]) -> impl Iterator<Item = [u32; 8]> {
     })
 }
 
-/// Where the bytes of one row go in a packed block.
-pub(super) struct Lane<'a> {
-    pub(super) head: &'a mut [u8],
-    pub(super) body: &'a mut [u8],
-    pub(super) row: usize,
-    /// Rows of the row panel.
-    pub(super) n_rows: usize,
+/// Where the bytes of one of `ROWS` rows go in a packed block.
+struct Lane<'a, const ROWS: usize> {
+    /// Numbers of half precision, one of each row.
+    head: &'a mut [[[u8; 2]; ROWS]],
+    /// Vectors of four bytes of each row.
+    body: &'a mut [[[u8; 4]; ROWS]],
+    row: usize,
+}
+
+/// Packs a row of blocks of so many bytes. Sizes are known to the compiler, which a row of small blocks needs: each of
+/// its bytes is written with a handful of instructions.
+fn blocks<F: Format, const BYTES: usize>(
+    pack: impl Fn(&[u8; BYTES], &mut Lane<'_, 16>) + Sync + 'static,
+) -> PackRow {
+    Box::new(move |row_bytes, row_panel, row| {
+        for (idx, block) in row_bytes.as_chunks::<BYTES>().0.iter().enumerate() {
+            pack(block, &mut lane(F::LAYOUT, row_panel, idx, row));
+        }
+    })
+}
+
+/// Packs a row of numbers of so many bytes, 32 to a block; the last block may be shorter.
+fn numbers<F: Format, const BYTES: usize>(
+    pack: impl Fn(&[u8], &mut Lane<'_, 32>) + Sync + 'static,
+) -> PackRow {
+    Box::new(move |row_bytes, row_panel, row| {
+        for (idx, block) in row_bytes.chunks(32 * BYTES).enumerate() {
+            pack(block, &mut lane(F::LAYOUT, row_panel, idx, row));
+        }
+    })
+}
+
+/// Returns where a row goes in a block of a row panel.
+#[inline(always)]
+fn lane<const ROWS: usize>(
+    layout: Layout,
+    row_panel: &mut [u8],
+    idx: usize,
+    row: usize,
+) -> Lane<'_, ROWS> {
+    let (head, body) = layout.block(idx);
+    let (before, after) = row_panel.split_at_mut(body);
+    Lane {
+        head: before[head..][..layout.head]
+            .as_chunks_mut()
+            .0
+            .as_chunks_mut()
+            .0,
+        body: after[..layout.body].as_chunks_mut().0.as_chunks_mut().0,
+        row: row % ROWS,
+    }
+}
+
+/// Packs a block of a scale and nibbles.
+fn nibbles(block: &[u8; 18], out: &mut Lane<'_, 16>) {
+    out.scales(&block[..2]);
+    out.dwords(0, &block[2..]);
 }
 
 /// Returns the bits of half the power of two that an exponent means, as a number of BF16: the steps are
@@ -219,24 +276,23 @@ fn mxfp4_scale(exponent: u8) -> u16 {
     }
 }
 
-impl Lane<'_> {
+impl<const ROWS: usize> Lane<'_, ROWS> {
     /// Writes one or two numbers of half precision.
+    #[inline(always)]
     fn scales(&mut self, scales: &[u8]) {
-        for (idx, scale) in scales.as_chunks::<2>().0.iter().enumerate() {
-            let at = 32 * idx + 2 * self.row;
-            self.head[at..at + 2].copy_from_slice(scale);
+        for (scale, out) in scales.as_chunks().0.iter().zip(&mut *self.head) {
+            out[self.row % ROWS] = *scale;
         }
     }
 
-    /// Writes four bytes to a vector, or to one of two vectors if there are 32 rows.
-    #[inline]
+    /// Writes four bytes to a vector.
+    #[inline(always)]
     fn dword(&mut self, vector: usize, bytes: [u8; 4]) {
-        let at = 4 * (self.n_rows * vector + self.row);
-        self.body[at..at + 4].copy_from_slice(&bytes);
+        self.body[vector][self.row % ROWS] = bytes;
     }
 
     /// Writes bytes to as many vectors as there are fours of them.
-    #[inline]
+    #[inline(always)]
     fn dwords(&mut self, first: usize, bytes: &[u8]) {
         for (idx, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
             self.dword(first + idx, *bytes);
@@ -244,32 +300,11 @@ impl Lane<'_> {
     }
 
     /// Writes four bytes to each of some vectors.
-    #[inline]
+    #[inline(always)]
     fn words(&mut self, first: usize, words: &[u32]) {
         for (idx, word) in words.iter().enumerate() {
             self.dword(first + idx, word.to_le_bytes());
         }
-    }
-}
-
-/// Packs a row of a row panel, given its blocks.
-pub(super) fn pack_blocks<'a>(
-    pack: PackRow,
-    layout: Layout,
-    row_panel: &mut [u8],
-    row: usize,
-    blocks: impl Iterator<Item = &'a [u8]>,
-) {
-    for (idx, block) in blocks.enumerate() {
-        let (head, body) = layout.block(idx);
-        let (before, after) = row_panel.split_at_mut(body);
-        let mut out = Lane {
-            head: before.get_mut(head..).unwrap_or_default(),
-            body: &mut after[..layout.body],
-            row,
-            n_rows: layout.rows,
-        };
-        pack(block, &mut out);
     }
 }
 

@@ -188,16 +188,17 @@ pub(super) fn q8_k(bytes: &[u8], out: &mut [f32]) {
 /// ```
 pub(crate) fn trits(block: &[u8]) -> [u8; 256] {
     let groups = [(0..32, 5), (32..48, 5), (48..52, 4)];
-    let digits = groups.into_iter().flat_map(|(bytes, n_digits)| {
-        let powers = [1_u8, 3, 9, 27, 81].into_iter().take(n_digits);
-        powers.flat_map(move |power| {
-            let bytes = block[bytes.clone()].iter();
-            bytes.map(move |byte| ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8)
-        })
-    });
     let mut out = [0; 256];
-    for (out, digit) in out.iter_mut().zip(digits) {
-        *out = digit;
+    let mut rest = &mut out[..];
+    for (bytes, n_digits) in groups {
+        let bytes = &block[bytes];
+        for power in [1_u8, 3, 9, 27, 81].into_iter().take(n_digits) {
+            let (digits, behind) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+            for (digit, byte) in digits.iter_mut().zip(bytes) {
+                *digit = ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8;
+            }
+            rest = behind;
+        }
     }
     out
 }
