@@ -37,7 +37,7 @@ use llmsrv_engine::{
 };
 use llmsrv_gguf::{GgufFile, ModelFacts, TensorType};
 use llmsrv_gpu::{Arithmetic, Gpu};
-use llmsrv_tokenizer::Tokenizer;
+use llmsrv_tokenizer::{Tokenizer, Vocab};
 use tracing::{info, warn};
 
 use crate::{
@@ -121,13 +121,12 @@ fn load_file(
     let metadata = file.metadata();
     let (architecture, source) = source(&file)?;
     let adapters = adapters(options, architecture)?;
-    let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     if let Some(config) = encoder::read(architecture, &source)? {
         if sums.is_some() {
             let message = format!("{architecture} is an encoder; only decoders are observed");
             return Err(LoadError::Unsupported(message));
         }
-        let tokenizer = tokenizer()?;
+        let tokenizer = Tokenizer::from_metadata(metadata).map_err(no_tokenizer)?;
         let model: Box<dyn Model> = match device(options)? {
             Device::Gpu => {
                 let ops = split(
@@ -165,13 +164,38 @@ fn load_file(
         });
     }
     let arch = families::read(architecture, &source)?;
-    let tokenizer = tokenizer()?;
-    let n_vocab = n_logits(&tokenizer, &arch);
-    let chosen = device(options)?;
-    let (activation_precision, kv_type) = arithmetic(options, &source, &arch)?;
+    let vocab = Vocab::from_metadata(metadata).map_err(no_tokenizer)?;
+    let n_vocab = n_logits(vocab.tokens.len(), &arch);
     let vision = vision(options, &source, &arch)?;
+    // A vocabulary takes one thread a tenth of the time that small models take in all.
+    let (tokenizer, model) = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("tokenizer".into());
+        let tokenizer = thread.spawn_scoped(scope, || Tokenizer::new(vocab))?;
+        let model = decoder(&source, &adapters, arch, n_vocab, options, sums);
+        let tokenizer = tokenizer.join();
+        let tokenizer = tokenizer.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok::<_, LoadError>((tokenizer.map_err(no_tokenizer)?, model?))
+    })?;
+    Ok(Loaded {
+        model,
+        draft: None,
+        tokenizer: Arc::new(tokenizer),
+        vision,
+    })
+}
 
-    let model = match chosen {
+/// Loads a model that writes text, or makes vectors of it with the same layers.
+fn decoder(
+    source: &Source,
+    adapters: &[Adapter],
+    arch: ArchConfig,
+    n_vocab: usize,
+    options: &LoadOptions,
+    sums: Option<&Arc<InputSums>>,
+) -> Result<Box<dyn Model>, LoadError> {
+    let chosen = device(options)?;
+    let (activation_precision, kv_type) = arithmetic(options, source, &arch)?;
+    match chosen {
         Device::Cpu => {
             let (shapes, n_threads) = (arch.kv_shapes(), options.n_threads);
             let kv = (&shapes[..], kv_type);
@@ -181,7 +205,7 @@ fn load_file(
             if let Some(sums) = sums {
                 ops.observe(sums.clone());
             }
-            build(&source, &adapters, arch, n_vocab, ops)?
+            build(source, adapters, arch, n_vocab, ops)
         }
         Device::Gpu => {
             if !matches!(options.kv_cache_type.as_str(), "auto" | "f16" | "q8_0") {
@@ -191,12 +215,12 @@ fn load_file(
                 );
             }
             let ops = split(
-                (&source, &adapters),
+                (source, adapters),
                 (Config::Decoder(&arch), n_vocab),
                 options,
                 (kv_type, activation_precision),
             )?;
-            build(&source, &adapters, arch, n_vocab, ops)?
+            build(source, adapters, arch, n_vocab, ops)
         }
         Device::Candle => {
             // Candle has no arithmetic on quantised activations.
@@ -205,23 +229,18 @@ fn load_file(
                 _ => TensorType::F16,
             };
             let ops = CandleOps::new(&arch, kv_type);
-            build(&source, &adapters, arch, n_vocab, ops)?
+            build(source, adapters, arch, n_vocab, ops)
         }
         Device::Npu(npu) => {
             if !arch.bidirectional {
                 return Err(not_on_an_npu("models that write text"));
             }
             let ops = OnnxOps::new(npu, options.n_threads, arch.context_length)?;
-            let model = build(&source, &adapters, arch, n_vocab, ops)?;
-            Box::new(NpuModel::new(model, &file, options)?)
+            let model = build(source, adapters, arch, n_vocab, ops)?;
+            let file = source.file();
+            Ok(Box::new(NpuModel::new(model, &file, options)?))
         }
-    };
-    Ok(Loaded {
-        model,
-        draft: None,
-        tokenizer: Arc::new(tokenizer),
-        vision,
-    })
+    }
 }
 
 /// Returns the architecture that a file says it has, and the file as such models are read.
@@ -274,7 +293,6 @@ fn plan_file(
             ..Plan::default()
         });
     }
-    let tokenizer = || Tokenizer::from_metadata(metadata).map_err(no_tokenizer);
     let measure = |(config, n_vocab): (Config<'_>, usize), kv_type| {
         let files = (&source, &adapters[..]);
         let n_tokens = n_tokens(config.context_length());
@@ -282,11 +300,14 @@ fn plan_file(
         share_out(&measured, &options.offload, free_bytes, n_tokens)
     };
     if let Some(config) = encoder::read(architecture, &source)? {
-        let n_vocab = tokenizer()?.vocab_size();
+        let n_vocab = Tokenizer::from_metadata(metadata)
+            .map_err(no_tokenizer)?
+            .vocab_size();
         return measure((Config::Encoder(&config), n_vocab), TensorType::F16);
     }
     let arch = families::read(architecture, &source)?;
-    let n_vocab = n_logits(&tokenizer()?, &arch);
+    let vocab = Vocab::from_metadata(metadata).map_err(no_tokenizer)?;
+    let n_vocab = n_logits(vocab.tokens.len(), &arch);
     let (_, kv_type) = arithmetic(options, &source, &arch)?;
     measure((Config::Decoder(&arch), n_vocab), kv_type)
 }
@@ -456,8 +477,8 @@ where
 }
 
 /// Returns the number of logits in a row.
-fn n_logits(tokenizer: &Tokenizer, arch: &ArchConfig) -> usize {
-    tokenizer.vocab_size().saturating_sub(arch.n_unwritten)
+fn n_logits(n_tokens: usize, arch: &ArchConfig) -> usize {
+    n_tokens.saturating_sub(arch.n_unwritten)
 }
 
 /// Returns how the CPU multiplies the weights of a model, and stores keys and values.

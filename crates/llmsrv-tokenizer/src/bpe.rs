@@ -41,13 +41,17 @@ impl Bpe {
             extra: HashMap::default(),
             next: vocab.tokens.len() as u32,
         };
-        let mut merges: HashMap<u64, Merge, RandomState> = HashMap::default();
+        let mut merges: HashMap<u64, Merge, RandomState> =
+            HashMap::with_capacity_and_hasher(vocab.merges.len(), RandomState::default());
         let mut cut_at_spaces = !pretokenizer.spells_bytes();
+        let mut merged = String::new();
         for (text, rank) in vocab.merges.iter().zip(0..) {
             let Some((left, right)) = split_merge(text) else {
                 continue;
             };
-            let merged = [left, right].concat();
+            merged.clear();
+            merged.push_str(left);
+            merged.push_str(right);
             cut_at_spaces &= !spelling::crosses_cut(&merged);
             let pair = key(symbols.id(left), symbols.id(right));
             let id = symbols.id(&merged);

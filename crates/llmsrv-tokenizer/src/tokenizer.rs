@@ -119,6 +119,8 @@ impl Tokenizer {
             Algorithm::Unigram | Algorithm::WordPiece => None,
         };
         let special = SpecialTokens::new(&vocab);
+        // The encoder has them; as texts they take as much memory as the tokens.
+        vocab.merges = Vec::new();
         let words = Mutex::default();
         Ok(Tokenizer {
             vocab,
@@ -292,7 +294,7 @@ impl Tokenizer {
         self.vocab.tokens.len()
     }
 
-    /// Returns the vocabulary, with the roles of special tokens as far as they are known.
+    /// Returns the vocabulary without its merges, with the roles of special tokens as far as they are known.
     pub fn vocab(&self) -> &Vocab {
         &self.vocab
     }
