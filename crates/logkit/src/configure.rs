@@ -6,10 +6,10 @@ use llmsrv_config::{Inputs, LogkitConfig, Request};
 
 use crate::{
     Builder, ConsoleSink, ConsoleTime, Durability, InjectionScanner, Level, Logger, OnFull, Tags,
-    fanout::notice,
     lock::Mutex,
     logger::default::set_default_logger,
     spec::{self, Options, SpecError},
+    stderr::notice,
 };
 #[cfg(feature = "llm")]
 use crate::{LlmOptions, LlmServers, LlmSink};

@@ -4,7 +4,6 @@ use std::{
     any::Any,
     borrow::Cow,
     collections::VecDeque,
-    io::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -13,8 +12,8 @@ use std::{
 };
 
 use crate::{
-    Entry, Sink, SinkCall, SinkError, StatsSource, Update, Which, lock::Mutex,
-    sinks::console::Stderr, stats::Counters,
+    Entry, Sink, SinkCall, SinkError, StatsSource, Update, Which, lock::Mutex, stats::Counters,
+    stderr::notice,
 };
 
 /// Sinks that came while running.
@@ -245,11 +244,6 @@ impl Member {
         }
         Err((partly, why))
     }
-}
-
-/// Says something about logkit itself on stderr; a closed stderr is no problem.
-pub fn notice(message: &str) {
-    let _ = Stderr.write_all(format!("logkit: {message}\n").as_bytes());
 }
 
 /// The message of a panic.

@@ -108,6 +108,7 @@ mod sink;
 mod sinks;
 pub mod spec;
 mod stats;
+mod stderr;
 mod tags;
 mod timestamp;
 mod wrappers;
@@ -125,7 +126,6 @@ pub use configure::{Setup, build, configure, load_env, with_model};
 pub use entry::{Column, Entry, SpanId, Text};
 pub use error::SinkError;
 pub use event::{Named, Span, debug, error, event, get_logger, info, span, warning};
-pub use fanout::notice;
 pub use injection::{
     INJECTION_PATTERNS, detect_prompt_injection, detect_with, is_pattern, scan_entry_for_injection,
 };
@@ -184,6 +184,7 @@ pub use sinks::markdown::MarkdownSink;
 pub use sinks::ring::RingBufferSink;
 pub use sinks::terminal::{TerminalForm, TerminalSink};
 pub use stats::{Stats, StatsSource};
+pub use stderr::notice;
 pub use tags::{Tags, generate_trace_id};
 pub use timestamp::{BadTimestamp, Timestamp};
 pub use wrappers::{

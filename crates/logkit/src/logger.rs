@@ -18,12 +18,13 @@ use std::{
 use crate::{
     Builder, Durability, Entry, ForkGuard, Level, OnFull, Receipt, Redactor, Sink, Stats,
     StatsSource, TempLevel, TempSink, Update,
-    fanout::{DynamicSink, Inbox, notice},
+    fanout::{DynamicSink, Inbox},
     journal::{Journal, Segment},
     lock::Mutex,
     queue::{Full, Pause, Queue, QueueFull},
     receipt::{Ack, NotWritten},
     stats::Counters,
+    stderr::notice,
     tags::Tags,
     writer::on_writer_thread,
 };

@@ -10,12 +10,13 @@ use std::{
 
 use crate::{
     Entry, Level, Sink, SinkError, Update,
-    fanout::{notice, panic_text},
+    fanout::panic_text,
     lock::Mutex,
     queue::{Chunk, Next, Queue},
     receipt::{Ack, NotWritten},
     sinks::console::ConsoleSink,
     stats::{Counters, StatsSource},
+    stderr::notice,
 };
 
 thread_local! {

@@ -11,13 +11,14 @@ use std::{
 
 use crate::{
     Durability, Level, Logger, OnFull, Redactor, Sink,
-    fanout::{FanOut, Inbox, notice},
+    fanout::{FanOut, Inbox},
     journal::Journal,
     lock::Mutex,
     logger::{Inner, MAX_BYTES},
     queue::Queue,
     sinks::console::ConsoleSink,
     stats::Counters,
+    stderr::notice,
     tags::Tags,
     writer::Writer,
 };

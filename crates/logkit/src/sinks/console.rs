@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, Write},
+    io::Write,
     path::PathBuf,
     sync::{
         Arc,
@@ -11,9 +11,8 @@ use std::{
 };
 
 use jiff::tz::TimeZone;
-use nix::errno::Errno;
 
-use crate::{Entry, Sink, SinkError, Timestamp};
+use crate::{Entry, Sink, SinkError, Timestamp, stderr::Stderr};
 
 /// Writes console lines, to stderr unless told otherwise.
 ///
@@ -34,30 +33,6 @@ pub struct ConsoleSink {
     time: ConsoleTime,
     colors: bool,
     on: Option<Arc<AtomicBool>>,
-}
-
-/// Bytes that a pipe takes in one piece on Linux.
-const PIPE_BUF: usize = 4096;
-
-/// Standard error without the lock of [`io::stderr`], which in a forked process may be held for ever: a writer that waits
-/// for a terminal holds it. Lines stay whole beside those of others, unless one is longer than [`PIPE_BUF`].
-pub(crate) struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let first = &bytes[..bytes.len().min(PIPE_BUF)];
-        let whole = first.iter().rposition(|byte| *byte == b'\n');
-        let piece = &first[..whole.map_or(first.len(), |end| end + 1)];
-        match nix::unistd::write(io::stderr(), piece) {
-            // It is closed: that takes everything, as in the standard library.
-            Err(Errno::EBADF) => Ok(bytes.len()),
-            written => Ok(written?),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// How the time looks on the console.
@@ -300,12 +275,12 @@ mod tests {
     struct Seen(Arc<crate::lock::Mutex<Vec<u8>>>);
 
     impl Write for Seen {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
-        fn flush(&mut self) -> io::Result<()> {
+        fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
     }

@@ -303,7 +303,7 @@ mod store {
                 transaction.commit()
             };
             if let Err(error) = run() {
-                crate::fanout::notice(&format!("logkit_diff: {error}"));
+                crate::notice(&format!("logkit_diff: {error}"));
             }
         }
     }

@@ -78,7 +78,7 @@ impl MetricsSink {
             let started = Server::start(&options.host, port, Arc::clone(&registry));
             started
                 .inspect_err(|error| {
-                    crate::fanout::notice(&format!(
+                    crate::notice(&format!(
                         "no metrics are served at {}:{port}: {error}",
                         options.host
                     ));
