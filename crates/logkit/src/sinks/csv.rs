@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::file::{KEPT_BYTES, LogFile, Rotation};
-use crate::{Entry, Sink, SinkError, files::io_error};
+use crate::{
+    Entry, Sink, SinkError,
+    files::{FileId, io_error},
+};
 
 /// Adds rows to a file of comma-separated values.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub struct CsvSink {
     file: LogFile,
     /// The columns, in the order of the file's header.
     columns: Vec<String>,
+    /// The file whose columns they are.
+    columns_of: Option<FileId>,
     safe_formulas: bool,
     buffer: String,
 }
@@ -52,6 +57,7 @@ impl CsvSink {
         Ok(CsvSink {
             file,
             columns,
+            columns_of: None,
             safe_formulas: false,
             buffer: String::new(),
         })
@@ -91,19 +97,27 @@ impl Sink for CsvSink {
         for entry in entries {
             self.write_row(entry);
         }
-        self.file.make_room(self.buffer.len())?;
-        if self.file.is_empty() {
-            let all = all_columns();
-            if self.columns != all {
+        let turn = self.file.turn(self.buffer.len())?;
+        if turn.is_empty() || self.columns_of != Some(turn.file_id()) {
+            let columns = if turn.is_empty() {
+                all_columns()
+            } else {
+                header(turn.path())?
+            };
+            self.columns_of = Some(turn.file_id());
+            if self.columns != columns {
                 // The file with other columns was put aside.
-                self.columns = all;
+                self.columns = columns;
+                drop(turn);
                 return self.write_batch(entries);
             }
+        }
+        if turn.is_empty() {
             let header = self.columns.join(",");
             self.buffer.insert_str(0, "\r\n");
             self.buffer.insert_str(0, &header);
         }
-        let written = self.file.append(self.buffer.as_bytes());
+        let written = turn.append(self.buffer.as_bytes());
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES);
         written

@@ -94,8 +94,8 @@ impl Sink for JsonSink {
             }
             self.buffer.push(b'\n');
         }
-        self.file.make_room(self.buffer.len())?;
-        let written = self.file.append(&self.buffer);
+        let turn = self.file.turn(self.buffer.len())?;
+        let written = turn.append(&self.buffer);
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES);
         written

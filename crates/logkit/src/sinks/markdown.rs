@@ -45,11 +45,11 @@ impl Sink for MarkdownSink {
         for entry in entries {
             write_entry(&mut self.buffer, entry);
         }
-        self.file.make_room(self.buffer.len())?;
-        if self.file.is_empty() {
+        let turn = self.file.turn(self.buffer.len())?;
+        if turn.is_empty() {
             self.buffer.insert_str(0, "# Logs\n\n");
         }
-        let written = self.file.append(self.buffer.as_bytes());
+        let written = turn.append(self.buffer.as_bytes());
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES);
         written

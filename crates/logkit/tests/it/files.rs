@@ -243,6 +243,160 @@ fn only_files_are_put_aside() {
     assert!(link.is_symlink() && device.is_symlink());
 }
 
+fn named(name: String) -> Entry {
+    Entry {
+        function_name: name.into(),
+        ..sample()
+    }
+}
+
+/// The texts of a file and of what was put aside of it.
+fn texts(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).unwrap();
+    files
+        .map(|file| {
+            let path = file.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            let is_packed = path.extension().is_some_and(|end| end == "zst");
+            let bytes = if is_packed {
+                zstd::decode_all(&*bytes).unwrap()
+            } else {
+                bytes
+            };
+            String::from_utf8(bytes).unwrap()
+        })
+        .collect()
+}
+
+/// As processes that log into one file: each has it open on its own.
+#[test]
+fn writers_of_one_file_lose_nothing_while_it_is_put_aside() {
+    const N_WRITERS: usize = 4;
+    const N_ENTRIES: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let rotation = Rotation {
+        max_bytes: Some(4_000),
+        backups: 1_000,
+        compress: true,
+        ..Rotation::default()
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..N_WRITERS {
+            let path = folder.path().join("logs.csv");
+            scope.spawn(move || {
+                let mut sink = CsvSink::open(path, rotation).unwrap();
+                for n in 0..N_ENTRIES {
+                    sink.write_batch(&[named(format!("{writer} {n}"))]).unwrap();
+                }
+            });
+        }
+    });
+    let mut found = Vec::new();
+    for text in texts(folder.path()) {
+        assert!(text.starts_with("timestamp,"), "{text}");
+        assert_eq!(text.matches("timestamp,").count(), 1, "{text}");
+        for row in csv::Reader::from_reader(text.as_bytes()).records() {
+            found.push(row.unwrap()[2].to_owned());
+        }
+    }
+    found.sort();
+    let mut expected: Vec<String> = (0..N_WRITERS)
+        .flat_map(|writer| (0..N_ENTRIES).map(move |n| format!("{writer} {n}")))
+        .collect();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_file_that_another_writer_removed_gets_no_more_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.jsonl");
+    let rotation = Rotation {
+        max_bytes: Some(1_000),
+        backups: 0,
+        ..Rotation::default()
+    };
+    let open = || JsonSink::open(&path, JsonForm::Lines, rotation).unwrap();
+    let (mut one, mut other) = (open(), open());
+    one.write_batch(&[named("first".into())]).unwrap();
+    other.write_batch(&[named("second".into())]).unwrap();
+    one.write_batch(&[named("third".into())]).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 1 && lines[0].contains("third"), "{text}");
+    other.write_batch(&[named("fourth".into())]).unwrap();
+    assert!(fs::read_to_string(&path).unwrap().contains("fourth"));
+}
+
+#[test]
+fn writers_of_an_empty_file_write_one_head() {
+    for (open, head) in [
+        (csv as fn(&Path) -> Box<dyn Sink>, "timestamp,"),
+        (markdown, "# Logs\n"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut writers = [open(&path), open(&path)];
+        for writer in &mut writers {
+            writer.write_batch(&[sample()]).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches(head).count(), 1, "{text}");
+        // What cuts files, as `logrotate` with `copytruncate`, cuts the head, too.
+        fs::write(&path, "").unwrap();
+        writers[0].write_batch(&[sample()]).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().starts_with(head));
+    }
+}
+
+#[test]
+fn rows_follow_the_header_of_the_file_that_took_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.csv");
+    let mut sink = csv(&path);
+    sink.write_batch(&[sample()]).unwrap();
+    fs::rename(&path, folder.path().join("old.csv")).unwrap();
+    fs::write(&path, "level,timestamp\r\n").unwrap();
+    sink.write_batch(&[sample()]).unwrap();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "level,timestamp\r\nERROR,2026-11-20T19:54:48.596202+00:00\r\n"
+    );
+}
+
+#[test]
+fn a_file_that_is_gone_is_made_again() {
+    let rotations = [
+        Rotation::default(),
+        Rotation {
+            max_bytes: Some(1_000),
+            ..Rotation::default()
+        },
+    ];
+    for rotation in rotations {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let path = inner.join("logs.jsonl");
+        let mut sink = JsonSink::open(&path, JsonForm::Lines, rotation).unwrap();
+        let mut write = |name: &str| {
+            sink.write_batch(&[named(name.into())])?;
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.lines().count() == 1 && text.contains(name), "{text}");
+            Ok::<(), logkit::SinkError>(())
+        };
+        write("first").unwrap();
+        fs::remove_file(&path).unwrap();
+        write("removed").unwrap();
+        fs::rename(&path, inner.join("away")).unwrap();
+        write("renamed").unwrap();
+        fs::remove_dir_all(&inner).unwrap();
+        write("no folder").unwrap_err();
+        fs::create_dir(&inner).unwrap();
+        write("with a folder").unwrap();
+    }
+}
+
 prop_compose! {
     /// Entries with anything in their texts.
     pub(crate) fn any_entry()(
