@@ -7,8 +7,8 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
-    io::{self, Write},
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     Entry, SinkError,
-    files::{io_error, private},
+    files::{self, io_error, private},
     json_line,
     lock::Mutex,
 };
@@ -46,6 +46,20 @@ pub(crate) struct Segment {
     path: PathBuf,
     /// Locked: whose process is gone is free for others.
     file: File,
+}
+
+impl Segment {
+    /// Locks the file; `None` if another process has it, or had it and deleted it: one that just starts takes a
+    /// new segment that is not locked yet for one left behind.
+    fn take(path: PathBuf, file: File) -> io::Result<Option<Segment>> {
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let is_there = files::is_at(&file.metadata()?, &path)?;
+        Ok(is_there.then(|| Segment { path, file }))
+    }
 }
 
 impl Drop for Segment {
@@ -78,8 +92,7 @@ impl Journal {
         state.line.clear();
         json_line::write(&mut state.line, entry);
         state.line.push(b'\n');
-        (&state.current.file)
-            .write_all(&state.line)
+        files::append(&state.current.file, state.n_bytes, &state.line)
             .map_err(|source| io_error(&state.current.path, source))?;
         state.n_bytes += state.line.len() as u64;
         Ok(Arc::clone(&state.current))
@@ -144,17 +157,17 @@ fn leftovers(prefix: &Path) -> Vec<(Segment, Vec<Entry>)> {
         let Ok(file) = OpenOptions::new().read(true).append(true).open(&path) else {
             continue;
         };
-        if file.try_lock().is_err() {
+        let Ok(Some(segment)) = Segment::take(path, file) else {
             continue;
-        }
-        let bytes = fs::read(&path).unwrap_or_default();
+        };
+        let bytes = fs::read(&segment.path).unwrap_or_default();
         // The last line may be torn.
         let entries = bytes
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice(line).ok())
             .map(Entry::from_json)
             .collect();
-        found.push((Segment { path, file }, entries));
+        found.push((segment, entries));
     }
     found
 }
@@ -170,12 +183,44 @@ fn segment(prefix: &Path) -> io::Result<Segment> {
         let created = private(options.create_new(true).append(true)).open(&path);
         match created {
             Ok(file) => {
-                file.lock()?;
-                return Ok(Segment { path, file });
+                if let Some(segment) = Segment::take(path, file)? {
+                    return Ok(segment);
+                }
             }
             // Left behind by a process that had the same id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::atomic::AtomicBool, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_segment_that_is_being_made_is_not_taken_for_one_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().join("journal");
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // As another process that starts with the same journal, all the time.
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    drop(leftovers(&prefix));
+                }
+            });
+            for _ in 0..2_000 {
+                let segment = segment(&prefix).unwrap();
+                let is_there = files::is_at(&segment.file.metadata().unwrap(), &segment.path);
+                if !is_there.unwrap() {
+                    is_over.store(true, Relaxed);
+                    panic!("{} is gone", segment.path.display());
+                }
+            }
+            is_over.store(true, Relaxed);
+        });
     }
 }
