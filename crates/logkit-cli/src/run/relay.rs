@@ -107,6 +107,12 @@ pub(crate) fn relay(
                 last_read = Instant::now();
             }
         }
+        if started.terminal.is_some() && pumps.iter().any(Pump::is_unread) {
+            // A terminal has one end of ours for output and keys. While a part of it is open, a command that
+            // nobody reads from waits for ever; when it closes, the command sees its terminal go.
+            started.terminal = None;
+            pumps.retain(|pump| pump.stream != Stream::Stdin);
+        }
         for arrived in signals.arrived() {
             match arrived {
                 Arrived::Forward {
@@ -244,6 +250,11 @@ impl Pump {
 
     fn is_open(&self) -> bool {
         self.from.is_some()
+    }
+
+    /// Nobody reads any more what comes from a terminal.
+    fn is_unread(&self) -> bool {
+        self.stream == Stream::Stdout && self.to.is_none()
     }
 
     fn has_pending(&self) -> bool {

@@ -291,6 +291,41 @@ fn whoever_stops_reading_stops_the_command() {
 }
 
 #[test]
+fn whoever_stops_reading_ends_the_terminal_of_the_command() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&["run", "-q", "--tty", "--timeout", "20", "yes"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its keys may go on coming.
+    let _keys = child.stdin.take();
+    let mut bytes = [0; 3];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut bytes)
+        .unwrap();
+    drop(child.stdout.take());
+    // As one whose window is closed: `yes` ends by SIGHUP.
+    assert_eq!(child.wait().unwrap().code(), Some(129));
+    assert_eq!(sandbox.entry()["extra"]["signal"], 1);
+}
+
+#[test]
+fn output_without_room_ends_the_terminal_of_the_command() {
+    let sandbox = Sandbox::new();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = sandbox.command(&["run", "-q", "--tty", "--timeout", "20", "yes"]);
+    let output = command.stdout(full).stdin(Stdio::null()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("No space left on device"), "{stderr}");
+    assert_eq!(output.status.code(), Some(129), "{stderr}");
+}
+
+#[test]
 fn a_service_left_behind_is_not_waited_for() {
     let sandbox = Sandbox::new();
     let began = Instant::now();
