@@ -15,6 +15,7 @@ const BATCH: usize = 1000;
 
 /// Does `export`.
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    let filter = filter(&args.filter)?;
     let database = Database::find(&args.database)?;
     let reader = database.reader_for(&args.filter)?;
     let options = run::options(&Settings::load(None)?.logkit);
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     // What comes in meanwhile, through the very sinks we write, is not taken.
     let last = logkit::query::Filter {
         before_id: Some(reader.last_id()?.saturating_add(1)),
-        ..filter(&args.filter)
+        ..filter
     };
     reader.for_each(&last, |row| {
         batch.push(row.entry);

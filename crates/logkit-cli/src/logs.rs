@@ -24,17 +24,17 @@ const PAGE: usize = 1000;
 
 /// Does `logs`.
 pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
+    let filter = filter(&args.filter)?;
     let database = Database::find(&args.database)?;
     if args.follow {
         // What comes in is in no index yet.
         let reader = database.reader()?;
-        return follow(&reader, filter(&args.filter), args.limit, args.form);
+        return follow(&reader, filter, args.limit, args.form);
     }
     let reader = database.reader_for(&args.filter)?;
     if let Some(query) = &args.sql {
         return sql(&reader, query, args.form);
     }
-    let filter = filter(&args.filter);
     if args.stats {
         let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
         return stats::show(&reader, &filter, SortArg::Count, limit, args.form.json);
@@ -64,8 +64,9 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Failure> {
 
 /// Does `tail`.
 pub(crate) fn tail(args: &TailArgs) -> Result<(), Failure> {
+    let filter = filter(&args.filter)?;
     let reader = Database::find(&args.database)?.reader()?;
-    follow(&reader, filter(&args.filter), args.limit, args.form)
+    follow(&reader, filter, args.limit, args.form)
 }
 
 /// The columns and `id`, as JSON.

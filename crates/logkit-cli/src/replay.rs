@@ -15,11 +15,12 @@ const REDACTED: &str = "***REDACTED***";
 
 /// Does `replay`. Nothing is run.
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let filter = filter(&args.filter)?;
     let database = Database::find(&args.database)?;
     let mut rows = database.reader_for(&args.filter)?.rows(&Filter {
         module: Some(crate::run::MODULE.to_owned()),
         limit: Some(limit(args.limit)),
-        ..filter(&args.filter)
+        ..filter
     })?;
     rows.reverse();
     if rows.is_empty() {

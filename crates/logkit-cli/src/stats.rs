@@ -15,14 +15,9 @@ use crate::{
 
 /// Does `stats`.
 pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
+    let filter = filter(&args.filter)?;
     let reader = Database::find(&args.database)?.reader_for(&args.filter)?;
-    show(
-        &reader,
-        &filter(&args.filter),
-        args.sort,
-        args.limit,
-        args.json,
-    )
+    show(&reader, &filter, args.sort, args.limit, args.json)
 }
 
 /// Shows the counts of the entries that match.

@@ -483,11 +483,6 @@ fn flag(value: &Value) -> Option<bool> {
     })
 }
 
-/// The words of a search.
-pub(crate) fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
-}
-
 fn too_large(at: At, why: &str) -> Refusal {
     let text = match at {
         At::Entry(idx) | At::Index(idx) => format!("Entry {idx} {why}"),

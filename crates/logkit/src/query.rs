@@ -62,7 +62,7 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Before that moment.
     pub until: Option<Timestamp>,
-    /// Part of the function's name, in any case.
+    /// Part of the function's name, in any case. What others typed is read by [`search_text`].
     pub function: Option<String>,
     /// The environment, as it is spelled.
     pub environment: Option<String>,
@@ -72,10 +72,11 @@ pub struct Filter {
     pub trace_id: Option<String>,
     /// The version, as it is spelled.
     pub version: Option<String>,
-    /// Part of any text of the entry, in any case.
+    /// Part of any text of the entry, in any case. What others typed is read by [`search_text`].
     pub search: Option<String>,
     /// Words of the entry's texts, in any case, all of them: whole or their start, as the index of
-    /// words has them ([`Reader::index_words`]), else any part of a text.
+    /// words has them ([`Reader::index_words`]), else any part of a text. What others typed is read by
+    /// [`search_words`].
     pub words: Vec<String>,
     /// At least that many milliseconds.
     pub slow_ms: Option<f64>,
@@ -87,6 +88,57 @@ pub struct Filter {
     pub after_id: Option<i64>,
     /// At most that many rows; `None` = all.
     pub limit: Option<usize>,
+}
+
+/// Why something is not searched for: the database could not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSearch {
+    /// There are too many words.
+    #[error("at most {MAX_WORDS} words can be searched for")]
+    TooManyWords,
+    /// The text is too long.
+    #[error("at most {MAX_SEARCH_BYTES} bytes can be searched for")]
+    TooLong,
+    /// The text has a NUL, where texts of the database end.
+    #[error("a NUL character cannot be searched for")]
+    Nul,
+}
+
+/// Words that a search may have: each is a condition, or nine of them, and SQLite takes a thousand.
+const MAX_WORDS: usize = 64;
+/// Bytes that a search may have: SQLite takes patterns of 50,000, of which an escaped character is two.
+const MAX_SEARCH_BYTES: usize = 1024;
+
+/// What somebody typed, as [`Filter::words`].
+///
+/// # Errors
+///
+/// [`BadSearch`] if it is more than a person types.
+pub fn search_words(text: &str) -> Result<Vec<String>, BadSearch> {
+    let words: Vec<String> = search_text(text)?
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    if words.len() > MAX_WORDS {
+        return Err(BadSearch::TooManyWords);
+    }
+    Ok(words)
+}
+
+/// What somebody typed, as [`Filter::search`] or [`Filter::function`].
+///
+/// # Errors
+///
+/// As [`search_words`], however many words it has.
+pub fn search_text(text: &str) -> Result<String, BadSearch> {
+    if text.contains('\0') {
+        return Err(BadSearch::Nul);
+    }
+    if text.len() > MAX_SEARCH_BYTES {
+        return Err(BadSearch::TooLong);
+    }
+    Ok(text.to_owned())
 }
 
 /// A row of the table.

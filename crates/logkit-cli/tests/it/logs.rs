@@ -134,6 +134,9 @@ fn filters_hold_together() {
         &["--last", "soon"][..],
         &["--since", "x"],
         &["--limit", "-1"],
+        &["--search", &"word ".repeat(65)],
+        &["--grep", &"x".repeat(1025)],
+        &["--function", &"x".repeat(1025)],
     ] {
         let ended = sandbox.run(&[&["logs"], args].concat());
         assert_eq!(

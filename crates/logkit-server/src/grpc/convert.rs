@@ -2,15 +2,12 @@
 
 use logkit::{
     Entry, Level, Redactor, Timestamp,
-    query::{Filter, Row},
+    query::{Filter, Row, search_text, search_words},
 };
 use logkit_proto::v1::{LogEntry, LogRequest, QueryRequest, Record};
 use serde_json::{Map, Value};
 
-use crate::{
-    call::{Call, args_of, cut, moment, output_of},
-    parse::words,
-};
+use crate::call::{Call, args_of, cut, moment, output_of};
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 1000;
@@ -135,9 +132,11 @@ pub(super) fn filter_of(request: QueryRequest) -> Result<Filter, String> {
         level: text(request.level).map(|level| Level::parse(&level)),
         module: text(request.language),
         environment: text(request.env),
-        function: text(request.function),
+        function: text(request.function)
+            .map(|name| search_text(&name).map_err(|why| format!("function: {why}")))
+            .transpose()?,
         trace_id: text(request.trace_id),
-        words: words(&request.search),
+        words: search_words(&request.search).map_err(|why| format!("search: {why}"))?,
         page_after: match request.cursor.as_str() {
             "" => None,
             cursor => Some(

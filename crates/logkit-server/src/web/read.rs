@@ -7,14 +7,13 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use logkit::{
     Level,
-    query::{Filter, Row},
+    query::{BadSearch, Filter, Row, search_text, search_words},
 };
 use serde_json::{Value, json};
 
 use super::App;
 use crate::{
     call::{moment, row_json},
-    parse::words,
     refusal::{Detail, Refusal, json_answer},
 };
 
@@ -156,14 +155,18 @@ pub(super) fn parse(query: &str) -> Result<Wanted, Refusal> {
             "level" => filter.level = Some(Level::parse(&value)),
             "language" | "module" => filter.module = text(),
             "env" | "environment" => filter.environment = text(),
-            "function" => filter.function = text(),
             "trace_id" => filter.trace_id = text(),
             "version" => filter.version = text(),
-            "q" => filter.words = words(&value),
             "errors" => filter.errors = value == "1" || value == "true",
             _ => {}
         }
         let outcome = match &*name {
+            "q" => search_words(&value)
+                .map(|words| filter.words = words)
+                .map_err(unsearchable),
+            "function" => search_text(&value)
+                .map(|name| filter.function = Some(name))
+                .map_err(unsearchable),
             "slow_ms" => value
                 .parse()
                 .map(|ms| filter.slow_ms = Some(ms))
@@ -210,6 +213,10 @@ pub(super) fn parse(query: &str) -> Result<Wanted, Refusal> {
 }
 
 type Wrong = (&'static str, String, Value);
+
+fn unsearchable(why: BadSearch) -> Wrong {
+    ("value_error", why.to_string(), Value::Null)
+}
 
 fn at(text: &str) -> Result<logkit::Timestamp, Wrong> {
     moment(text).ok_or((

@@ -295,6 +295,18 @@ async fn queries_filter_page_and_count() {
             cursor: "x".into(),
             ..base()
         },
+        QueryRequest {
+            search: "word ".repeat(65),
+            ..base()
+        },
+        QueryRequest {
+            search: "a\0b".into(),
+            ..base()
+        },
+        QueryRequest {
+            function: "x".repeat(1025),
+            ..base()
+        },
     ] {
         let status = client.query_logs(request).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);

@@ -4,10 +4,40 @@ use std::time::Duration;
 
 use logkit::{
     DbSink, Durability, Entry, Level, Logger, Sink, SpanId, Update,
-    query::{Filter, Reader},
+    query::{BadSearch, Filter, Reader, search_text, search_words},
 };
 
 const LONG: Duration = Duration::from_secs(20);
+
+/// The longest texts that are taken are answered, and what is not taken could not be.
+#[test]
+fn what_can_be_searched_for_can_be_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.db");
+    let mut sink = DbSink::open(&path, "logs", Durability::Buffered).unwrap();
+    sink.write_batch(&[Entry::default()]).unwrap();
+    let mut reader = Reader::open(&path, "logs").unwrap();
+    for is_indexed in [false, true] {
+        if is_indexed {
+            reader.index_words().unwrap();
+        }
+        for text in ["w ".repeat(64), "\"".repeat(1024), "%".repeat(1024)] {
+            let filter = Filter {
+                words: search_words(&text).unwrap(),
+                search: Some(search_text(&text).unwrap()),
+                function: Some(search_text(&text).unwrap()),
+                ..Filter::default()
+            };
+            assert_eq!(reader.rows(&filter).unwrap(), [], "{text}");
+        }
+    }
+    let words = |text: String| search_words(&text).unwrap_err();
+    assert_eq!(words("w ".repeat(65)), BadSearch::TooManyWords);
+    assert_eq!(words("w".repeat(1025)), BadSearch::TooLong);
+    assert_eq!(words("a\0b".into()), BadSearch::Nul);
+    assert_eq!(search_text("a\0b"), Err(BadSearch::Nul));
+    assert_eq!(search_text(&"w".repeat(1025)), Err(BadSearch::TooLong));
+}
 
 #[test]
 fn entries_come_back_as_they_were() {
