@@ -74,6 +74,16 @@ impl Metrics {
             "Entries written to the database",
             [("", written)],
         );
+        if let Some(others) = store.other_stats() {
+            page.counter(
+                "logkit_sinks_dropped_total",
+                "Entries that the sinks beside the database lost",
+                [
+                    ("reason=\"queue\"", others.dropped_queue),
+                    ("reason=\"sink\"", others.dropped_sink),
+                ],
+            );
+        }
         let requests = self.requests.lock();
         let requests: Vec<(String, &DurationHistogram)> = requests
             .iter()

@@ -7,7 +7,7 @@ use std::{
 };
 
 use logkit::{
-    DbSink, Entry, Logger, MetricsFormat, MetricsOptions, MetricsSink, NotWritten, Receipt,
+    DbSink, Entry, Logger, MetricsFormat, MetricsOptions, MetricsSink, NotWritten, OnFull, Receipt,
     Redactor, Sink as _, SinkError, Stats, query::Reader,
 };
 use parking_lot::Mutex;
@@ -87,6 +87,8 @@ impl Store {
             let builder = Logger::builder()
                 .name("logkit-server")
                 .queue(settings.queue, QUEUE_BYTES)
+                // They are called by the threads that answer, which must not wait for a slow one.
+                .on_full(OnFull::DropNew)
                 .redactor(redactor());
             sinks
                 .into_iter()
@@ -198,6 +200,11 @@ impl Store {
 
     pub(crate) fn stats(&self) -> Stats {
         self.0.logger.stats()
+    }
+
+    /// What became of the copies for the other sinks, if there are any.
+    pub(crate) fn other_stats(&self) -> Option<Stats> {
+        self.0.others.as_ref().map(Logger::stats)
     }
 
     /// What the entries say, by function, and how they were kept.

@@ -1,6 +1,10 @@
 //! `docs/contracts/logkit.md` 7, item by item.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use logkit_proto::v1::QueryRequest;
 use logkit_server::Settings;
@@ -481,6 +485,35 @@ async fn every_filter_filters() {
 }
 
 #[tokio::test]
+async fn what_the_database_cannot_search_for_is_refused() {
+    let server = plain().await;
+    let many = "word+".repeat(65);
+    let long = "x".repeat(1025);
+    for (query, why) in [
+        (format!("q={many}"), "at most 64 words can be searched for"),
+        (
+            format!("q={long}"),
+            "at most 1024 bytes can be searched for",
+        ),
+        (
+            format!("function={long}"),
+            "at most 1024 bytes can be searched for",
+        ),
+        (
+            "q=a%00b".to_owned(),
+            "a NUL character cannot be searched for",
+        ),
+    ] {
+        let answer = server.get(&format!("/logs?{query}")).await;
+        assert_eq!(answer.status, 422, "{query}");
+        let detail = &answer.json()["detail"][0];
+        assert_eq!(detail["type"], "value_error");
+        assert_eq!(detail["loc"][1], query.split('=').next().unwrap());
+        assert_eq!(detail["msg"], why);
+    }
+}
+
+#[tokio::test]
 async fn pages_miss_nothing_also_of_entries_that_came_late() {
     let server = plain().await;
     let entries: Vec<Value> = (0..95)
@@ -604,6 +637,43 @@ impl Events {
         while let Ok(Some(_)) = self.response.chunk().await {}
         true
     }
+}
+
+/// Takes the first batch, and stands still from the second one on until its channel is closed.
+struct StandsStill(mpsc::Receiver<()>, bool);
+
+impl logkit::Sink for StandsStill {
+    fn write_batch(&mut self, _: &[logkit::Entry]) -> Result<(), logkit::SinkError> {
+        if std::mem::replace(&mut self.1, true) {
+            let _ = self.0.recv();
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_sink_that_stands_still_and_what_it_lost_is_counted() {
+    let (release, released) = mpsc::channel();
+    let server = start(|settings| {
+        settings.queue = 100;
+        settings.sinks = vec![Box::new(StandsStill(released, false))];
+    })
+    .await;
+    let batch = json!({"entries": vec![json!({"cmd": "x", "success": false}); 100]}).to_string();
+    let began = Instant::now();
+    for _ in 0..5 {
+        let answer = server.post("/log/batch", batch.clone()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    // To wait for room takes that long.
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(server.rows().len(), 500);
+    let metrics = server.get("/metrics").await.text;
+    let lost = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("logkit_sinks_dropped_total{reason=\"queue\"} "));
+    assert!(lost.unwrap().parse::<u64>().unwrap() >= 200, "{metrics}");
+    drop(release);
 }
 
 #[tokio::test]
