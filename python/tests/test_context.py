@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, Callable
 
 import logkit
 import pytest
@@ -95,6 +95,88 @@ def test_fields_of_an_entry_itself_win(default: Probe):
     with logkit.log_context(n=1):
         logkit.info("message", n=2)
     assert default.row.extra["n"] == 2
+
+
+@pytest.fixture(params=["context", "message"])
+def extra_of(request: pytest.FixtureRequest, default: Probe) -> Callable[..., dict[str, Any]]:
+    """What an entry has of those fields: given to it by a context, or by a message."""
+
+    def extra_of(**fields: Any) -> dict[str, Any]:
+        if request.param == "context":
+            with logkit.log_context(**fields):
+                log_call(logger=default.logger)(len)("")
+        else:
+            # A sink in Python gets the objects themselves unless the entry is changed.
+            with logkit.log_context(within=True):
+                logkit.info("message", **fields)
+        return default.row.extra
+
+    return extra_of
+
+
+def test_a_field_that_holds_itself_is_told_once(extra_of: Callable[..., dict[str, Any]]):
+    node: dict[str, Any] = {}
+    node["children"] = [{"parent": node} for _ in range(10)]
+    ring: list[Any] = [1]
+    ring.append((ring, 2))
+    shared = [1, 2]
+    extra = extra_of(node=node, ring=ring, twice=[shared, shared])
+    assert extra["node"] == {"children": [{"parent": "{...}"}] * 10}
+    assert extra["ring"] == [1, ["[...]", 2]]
+    assert extra["twice"] == [[1, 2], [1, 2]]
+
+
+def test_fields_of_many_values_are_cut(extra_of: Callable[..., dict[str, Any]]):
+    extra = extra_of(
+        rows=list(range(100_000)),
+        table={str(n): n for n in range(100_000)},
+        pair=([], "x" * 300),
+        small="end",
+    )
+    rows = extra["rows"]
+    n_kept = len(rows) - 1
+    assert 9_900 < n_kept < 10_000 and rows[:-1] == list(range(n_kept))
+    assert rows[-1] == f"... [truncated {100_000 - n_kept} values]"
+    assert extra["table"] == extra["pair"] == "... [truncated 1 values]"
+    assert extra["small"] == "end"
+
+
+def test_a_dictionary_of_many_values_is_cut(extra_of: Callable[..., dict[str, Any]]):
+    table = extra_of(table={n: {"n": n} for n in range(100_000)})["table"]
+    assert table.pop("...") == f"... [truncated {100_000 - len(table)} values]"
+    assert 4_900 < len(table) <= 5_000
+    assert all(value == {"n": int(key)} for key, value in list(table.items())[:-1])
+
+
+class Text(str):
+    """A string that tells nothing of its parts."""
+
+    def __getitem__(self, at: Any) -> str:
+        raise TypeError("no")
+
+
+@pytest.mark.parametrize("kind", [str, Text])
+def test_fields_of_long_texts_are_cut(extra_of: Callable[..., dict[str, Any]], kind: type[str]):
+    extra = extra_of(body=kind("ü" * 100_000), texts=["x" * 1000] * 100, small="end")
+    kept, _, note = extra["body"].partition("...")
+    assert set(kept) == {"ü"} and 32_000 < len(kept) <= 32 << 10
+    assert note == f" [truncated {100_000 - len(kept)} chars]"
+    assert extra["texts"] == "... [truncated 1 values]"
+    assert extra["small"] == "end"
+
+
+def test_many_objects_with_long_texts_are_cut(extra_of: Callable[..., dict[str, Any]]):
+    n_rendered = 0
+
+    class Long:
+        def __repr__(self) -> str:
+            nonlocal n_rendered
+            n_rendered += 1
+            return "r" * 2000
+
+    objects = extra_of(objects=[Long() for _ in range(1000)])["objects"]
+    assert objects[0] == "r" * 2000 and len(objects) == n_rendered + 1 < 40
+    assert objects[-1] == f"... [truncated {1000 - n_rendered} values]"
 
 
 def test_fields_are_blanked_by_their_names(default: Probe):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import logkit
 import pytest
@@ -316,6 +317,49 @@ def test_long_messages_are_cut_at_64_kib(probe: Probe):
     with pytest.raises(ValueError):
         fail()
     assert 60_000 < len(probe.row.exception) < 70_000
+    assert 60_000 < len(probe.row.traceback) < 70_000
+    note = f"... [truncated {200_000 - (64 << 10)} chars]"
+    assert probe.row.exception.endswith(note) and probe.row.traceback.endswith(f"{note}\n")
+
+
+def test_long_messages_of_causes_are_cut_too(probe: Probe):
+    @logkit.log_call(logger=probe.logger)
+    def fail() -> None:
+        try:
+            raise KeyError("c" * 200_000)
+        except KeyError as error:
+            raise ValueError("m" * 200_000) from error
+
+    with pytest.raises(ValueError):
+        fail()
+    text = probe.row.traceback
+    assert 120_000 < len(text) < 140_000
+    assert "\nKeyError: 'ccc" in text and "\nValueError: mmm" in text and text.count(" chars]\n") == 2
+
+
+def test_long_tracebacks_keep_their_start_and_their_end(probe: Probe):
+    # Two functions: a line that repeats is not written again.
+    code = """
+def one(n): two(n - 1)
+def two(n):
+    if n < 0: raise ValueError("at the bottom")
+    one(n - 1)
+"""
+    functions: dict[str, Any] = {}
+    exec(compile(code, "f" * 1000, "exec"), functions)
+
+    @logkit.log_call(logger=probe.logger)
+    def fail() -> None:
+        functions["one"](400)
+
+    with pytest.raises(ValueError):
+        fail()
+    text = probe.row.traceback
+    assert 190_000 < len(text) < 200_000
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert ", in fail\n" in text[:1000]
+    assert re.search(r", in (one|two)\n\.\.\. \[truncated \d+ chars\]\n  File \"fff", text)
+    assert text.endswith(", in two\nValueError: at the bottom\n")
 
 
 def test_the_repr_is_short_enough_for_a_notebook():

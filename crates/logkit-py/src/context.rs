@@ -10,15 +10,10 @@ use std::{
 };
 
 use logkit::{Entry, REDACTED, Redactor, SpanId};
-use pyo3::{
-    intern,
-    prelude::*,
-    sync::PyOnceLock,
-    types::{PyDict, PyString},
-};
-use serde_json::Map;
+use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyDict};
+use serde_json::Value;
 
-use crate::render;
+use crate::render::{Renderer, json_map};
 
 struct Variables {
     span: Py<PyAny>,
@@ -159,29 +154,21 @@ pub(crate) fn fill(py: Python<'_>, entry: &mut Entry, redactor: Option<&Redactor
     let Ok(fields) = fields.cast::<PyDict>() else {
         return;
     };
-    let mut extra = Map::new();
-    for (key, value) in render::items(fields, usize::MAX) {
-        let key = match key.cast::<PyString>() {
-            Ok(key) => key.to_string_lossy().into_owned(),
-            Err(_) => continue,
-        };
-        let mut value = render::json(&value);
-        if key == "trace_id"
-            && let Some(id) = value.as_str()
-        {
-            if entry.trace_id.is_empty() {
-                entry.trace_id = id.to_owned().into();
-            }
-            continue;
-        }
-        if let Some(redactor) = redactor {
-            if redactor.is_sensitive_key(&key) {
-                value = REDACTED.into();
+    let mut extra = json_map(fields, &Renderer::default());
+    if extra.get("trace_id").is_some_and(Value::is_string)
+        && let Some(Value::String(id)) = extra.shift_remove("trace_id")
+        && entry.trace_id.is_empty()
+    {
+        entry.trace_id = id.into();
+    }
+    if let Some(redactor) = redactor {
+        for (key, value) in &mut extra {
+            if redactor.is_sensitive_key(key) {
+                *value = REDACTED.into();
             } else {
-                redactor.redact_json(&mut value);
+                redactor.redact_json(value);
             }
         }
-        extra.insert(key, value);
     }
     extra.append(&mut entry.extra);
     entry.extra = extra;

@@ -11,7 +11,7 @@ use pyo3::{
     types::{PyDateTime, PyDict, PyList, PyString, PyTuple, PyType, PyTzInfo},
 };
 
-use crate::render::Renderer;
+use crate::render::{Renderer, json_map};
 
 /// Characters that a field has unless its entry says so.
 const LIMIT: usize = 2048;
@@ -209,7 +209,7 @@ pub(crate) fn entry_of<'py>(live: &Bound<'py, PyAny>) -> PyResult<Entry> {
         && let Ok(extra) = extra.cast::<PyDict>()
         && !extra.is_empty()
     {
-        entry.set_full_extra(json::map_of(extra, &renderer));
+        entry.set_full_extra(json_map(extra, &renderer));
     }
     Ok(entry)
 }

@@ -1,10 +1,12 @@
 //! Python values as text: bounded, with secrets blanked, never raising.
 //!
 //! `walk.rs` writes values and `leaf.rs` those that hold no others, `out.rs` keeps the limit, `names.rs`
-//! knows types, and `blank.rs` blanks the objects themselves, for sinks written in Python.
+//! knows types, `json.rs` makes JSON of them, and `blank.rs` blanks the objects themselves, for sinks written
+//! in Python.
 
 mod blank;
 mod interrupt;
+mod json;
 mod leaf;
 mod names;
 mod out;
@@ -21,11 +23,12 @@ use pyo3::{
     types::{PyDict, PyString, PyTuple},
 };
 
-pub(crate) use blank::json;
+pub(crate) use json::json_map;
+pub(crate) use leaf::cut;
 pub(crate) use names::{keep, type_name};
 use out::Out;
 use walk::Walk;
-pub(crate) use walk::{Key, items, text_of};
+pub(crate) use walk::{Key, items};
 
 /// How values are rendered.
 #[derive(Clone)]

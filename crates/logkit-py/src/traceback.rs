@@ -1,9 +1,12 @@
 //! Errors as text.
 
-use std::{cell::RefCell, collections::HashMap, fmt::Write, sync::LazyLock};
+mod ends;
+
+use std::{cell::RefCell, collections::HashMap, sync::LazyLock};
 
 use arc_swap::ArcSwap;
-use logkit::{Text, lock::Mutex, repr};
+use ends::Ends;
+use logkit::{Text, lock::Mutex};
 use pyo3::{
     exceptions::{PyException, PyGeneratorExit, PySyntaxError, PySystemExit},
     intern,
@@ -12,9 +15,9 @@ use pyo3::{
     types::{PyList, PyString, PyType},
 };
 
-use crate::render::{text_of, type_name};
+use crate::render::{cut, type_name};
 
-/// Characters kept of an error's message.
+/// Characters kept of an error's message, and of each line of a traceback.
 const MAX_MESSAGE: usize = 64 << 10;
 /// A line that repeats is written that often.
 const MAX_REPEATED: usize = 3;
@@ -55,7 +58,10 @@ pub(crate) fn hide(codes: &[Bound<'_, PyAny>]) {
 /// Type, message and traceback of an error.
 pub(crate) fn tell(error: &Bound<'_, PyAny>) -> Told {
     let kind = type_name(error);
-    let message = text_of(error).unwrap_or_else(|| "<exception str() failed>".into());
+    let message = match error.str() {
+        Ok(message) => cut(&message, MAX_MESSAGE),
+        Err(_) => "<exception str() failed>".into(),
+    };
     let traceback = if is_plain(error) {
         plain(error, &message)
     } else {
@@ -64,11 +70,7 @@ pub(crate) fn tell(error: &Bound<'_, PyAny>) -> Told {
     let traceback = traceback.unwrap_or_else(|_| format!("{kind}: {message}\n"));
     Told {
         kind,
-        message: if message.len() > MAX_MESSAGE {
-            repr::truncate(&message, MAX_MESSAGE)
-        } else {
-            message
-        },
+        message,
         traceback,
     }
 }
@@ -106,7 +108,7 @@ fn is_plain(error: &Bound<'_, PyAny>) -> bool {
 fn plain(error: &Bound<'_, PyAny>, message: &str) -> PyResult<String> {
     let py = error.py();
     let hidden = HIDDEN.load();
-    let mut text = String::new();
+    let mut text = Ends::default();
     let mut last = None;
     let mut n_repeated = 0;
     let mut next = error.getattr(intern!(py, "__traceback__"))?;
@@ -127,6 +129,9 @@ fn plain(error: &Bound<'_, PyAny>, message: &str) -> PyResult<String> {
         if last == Some((address, line)) {
             n_repeated += 1;
         } else {
+            if last.is_none() {
+                text.push("Traceback (most recent call last):\n");
+            }
             note_repeated(&mut text, n_repeated);
             last = Some((address, line));
             n_repeated = 1;
@@ -136,36 +141,31 @@ fn plain(error: &Bound<'_, PyAny>, message: &str) -> PyResult<String> {
         }
         let file = code.getattr(intern!(py, "co_filename"))?;
         let name = code.getattr(intern!(py, "co_name"))?;
-        let _ = writeln!(
-            text,
-            "  File \"{}\", line {line}, in {}",
+        text.push(&format!(
+            "  File \"{}\", line {line}, in {}\n",
             file.cast::<PyString>()?.to_string_lossy(),
             name.cast::<PyString>()?.to_string_lossy()
-        );
+        ));
         write_source(&mut text, &code, line, &file, &frame)?;
     }
     note_repeated(&mut text, n_repeated);
-    if last.is_some() {
-        text.insert_str(0, "Traceback (most recent call last):\n");
-    }
-    write_last(&mut text, error, message)?;
-    Ok(text)
+    text.push(&last_line(error, message)?);
+    Ok(text.finish())
 }
 
-fn note_repeated(text: &mut String, n_repeated: usize) {
+fn note_repeated(text: &mut Ends, n_repeated: usize) {
     if n_repeated > MAX_REPEATED {
         let n_more = n_repeated - MAX_REPEATED;
         let plural = if n_more > 1 { "s" } else { "" };
-        let _ = writeln!(
-            text,
-            "  [Previous line repeated {n_more} more time{plural}]"
-        );
+        text.push(&format!(
+            "  [Previous line repeated {n_more} more time{plural}]\n"
+        ));
     }
 }
 
 /// The line of source that runs in that frame, if there is one.
 fn write_source(
-    text: &mut String,
+    text: &mut Ends,
     code: &Bound<'_, PyAny>,
     line: u32,
     file: &Bound<'_, PyAny>,
@@ -174,9 +174,7 @@ fn write_source(
     let key = (code.as_ptr() as usize, line);
     let mut put = |source: &str| {
         if !source.is_empty() {
-            text.push_str("    ");
-            text.push_str(source);
-            text.push('\n');
+            text.push(&format!("    {source}\n"));
         }
     };
     let known = LINES.with_borrow(|lines| lines.get(&key).map(|(_, source)| put(source)));
@@ -201,16 +199,14 @@ fn read_source(line: u32, file: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> 
     linecache.call_method1(intern!(py, "checkcache"), (file,))?;
     let globals = frame.getattr(intern!(py, "f_globals"))?;
     let source = linecache.call_method1(intern!(py, "getline"), (file, line, globals))?;
-    Ok(source
-        .cast::<PyString>()?
-        .to_string_lossy()
-        .trim()
-        .to_owned())
+    let source = cut(source.cast::<PyString>()?, MAX_MESSAGE);
+    Ok(source.trim().to_owned())
 }
 
 /// `module.Type: message`
-fn write_last(text: &mut String, error: &Bound<'_, PyAny>, message: &str) -> PyResult<()> {
+fn last_line(error: &Bound<'_, PyAny>, message: &str) -> PyResult<String> {
     let py = error.py();
+    let mut text = String::new();
     let kind = error.get_type();
     let module = kind.getattr(intern!(py, "__module__"))?;
     if let Ok(module) = module.cast::<PyString>() {
@@ -226,7 +222,7 @@ fn write_last(text: &mut String, error: &Bound<'_, PyAny>, message: &str) -> PyR
         text.push_str(message);
     }
     text.push('\n');
-    Ok(())
+    Ok(text)
 }
 
 /// What the module `traceback` says.
@@ -256,11 +252,15 @@ fn with_module(error: &Bound<'_, PyAny>) -> PyResult<String> {
             break;
         }
     }
-    let mut text = String::new();
-    for line in told.call_method0(intern!(py, "format"))?.try_iter()? {
-        text.push_str(&line?.cast::<PyString>()?.to_string_lossy());
+    let mut text = Ends::default();
+    for lines in told.call_method0(intern!(py, "format"))?.try_iter()? {
+        let mut lines = cut(lines?.cast::<PyString>()?, MAX_MESSAGE);
+        if !lines.ends_with('\n') {
+            lines.push('\n');
+        }
+        text.push(&lines);
     }
-    Ok(text)
+    Ok(text.finish())
 }
 
 /// Takes the frames of hidden code out of a summary.

@@ -1,13 +1,12 @@
-//! Values as objects: blanked for sinks written in Python, and as JSON.
+//! Blanks the objects themselves, for sinks written in Python.
 
 use std::{borrow::Cow, cell::Cell};
 
 use logkit::REDACTED;
 use pyo3::{
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
+    types::{PyDict, PyList, PyString, PyTuple},
 };
-use serde_json::{Map, Value};
 
 use super::{Plan, Renderer, Treatment, walk::items};
 
@@ -211,50 +210,4 @@ impl<'r> Blanker<'r> {
 
 fn mark(py: Python<'_>) -> Bound<'_, PyAny> {
     PyString::intern(py, REDACTED).into_any()
-}
-
-/// A value as JSON, for `extra`; what JSON does not have is its text.
-pub(crate) fn json(value: &Bound<'_, PyAny>) -> Value {
-    json_at(value, 0)
-}
-
-fn json_at(value: &Bound<'_, PyAny>, depth: usize) -> Value {
-    let text = || Value::String(Renderer::default().value(value));
-    if value.is_none() {
-        Value::Null
-    } else if let Ok(flag) = value.cast::<PyBool>() {
-        flag.is_true().into()
-    } else if let Ok(string) = value.cast::<PyString>() {
-        string.to_string_lossy().into_owned().into()
-    } else if value.is_instance_of::<PyInt>() {
-        let small = value.extract::<i64>().map(Value::from);
-        small
-            .or_else(|_| value.extract::<u64>().map(Value::from))
-            .unwrap_or_else(|_| text())
-    } else if let Ok(number) = value.cast::<PyFloat>() {
-        serde_json::Number::from_f64(number.value()).map_or_else(text, Value::Number)
-    } else if depth >= 16 {
-        text()
-    } else if let Ok(dict) = value.cast::<PyDict>() {
-        let mut map = Map::new();
-        for (key, value) in items(dict, usize::MAX) {
-            let key = match key.cast::<PyString>() {
-                Ok(key) => key.to_string_lossy().into_owned(),
-                Err(_) => Renderer::default().value(&key),
-            };
-            map.insert(key, json_at(&value, depth + 1));
-        }
-        Value::Object(map)
-    } else if let Ok(list) = value.cast::<PyList>() {
-        list.iter()
-            .map(|value| json_at(&value, depth + 1))
-            .collect()
-    } else if let Ok(tuple) = value.cast::<PyTuple>() {
-        tuple
-            .iter()
-            .map(|value| json_at(&value, depth + 1))
-            .collect()
-    } else {
-        text()
-    }
 }

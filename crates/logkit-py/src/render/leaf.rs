@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt::Write};
 
 use logkit::repr;
 use pyo3::{
+    intern,
     prelude::*,
     sync::PyOnceLock,
     types::{PyBytes, PySlice, PyString},
@@ -13,6 +14,33 @@ use super::walk::Walk;
 
 /// `bytes` longer than that are told by their digest, where that is wanted.
 pub(super) const MAX_BINARY: usize = 8 << 10;
+
+/// The first characters of a string and a note of how many were cut.
+pub(crate) fn cut(text: &Bound<'_, PyString>, limit: usize) -> String {
+    let (mut text, n_cut) = start_of(text, limit);
+    if n_cut > 0 {
+        let _ = write!(text, "... [truncated {n_cut} chars]");
+    }
+    text
+}
+
+/// The first characters of a string, and how many others it has: those are not even copied.
+pub(super) fn start_of(text: &Bound<'_, PyString>, limit: usize) -> (String, usize) {
+    let length = text.code_point_len().unwrap_or_default();
+    if length <= limit {
+        return (text.to_string_lossy().into_owned(), 0);
+    }
+    let py = text.py();
+    // As `str` does it: a type of the user's own may give anything.
+    let start = py.get_type::<PyString>().call_method1(
+        intern!(py, "__getitem__"),
+        (text, PySlice::new(py, 0, limit as isize, 1)),
+    );
+    match start.as_ref().map(|start| start.cast::<PyString>()) {
+        Ok(Ok(start)) => (start.to_string_lossy().into_owned(), length - limit),
+        _ => (String::new(), length),
+    }
+}
 
 impl Walk<'_> {
     pub(super) fn string(&mut self, text: &Bound<'_, PyString>) {

@@ -396,6 +396,6 @@ pub(crate) fn items<'py>(
 }
 
 /// `str(value)`; `None` if that fails.
-pub(crate) fn text_of(value: &Bound<'_, PyAny>) -> Option<String> {
+fn text_of(value: &Bound<'_, PyAny>) -> Option<String> {
     Some(value.str().ok()?.to_string_lossy().into_owned())
 }
