@@ -306,8 +306,16 @@ def _later(call: Call | None, result: Any, options: Options) -> Any:
         outer: Any = _awaited(call, result, options)
         outer.__name__, outer.__qualname__ = result.__name__, result.__qualname__
         return outer
-    if call is not None:
+    if call is None:
+        return result
+    if result.done():
+        _done(call, options, result)
+        return result
+    try:
         result.add_done_callback(functools.partial(_done, call, options))
+    except Exception:
+        # Another thread has finished it meanwhile, and its loop is closed.
+        call.returned(result)
     return result
 
 

@@ -293,6 +293,41 @@ def test_shared_tasks(probe: Probe):
     assert len(probe.rows) == 1
 
 
+@pytest.mark.parametrize("end", ["result", "error", "cancelled"])
+def test_a_task_that_is_done_already(probe: Probe, end: str):
+    """Its loop is closed, and calls nobody back."""
+
+    async def work() -> int:
+        if end == "error":
+            raise ValueError("bad")
+        await asyncio.sleep(60 if end == "cancelled" else 0)
+        return 5
+
+    async def main() -> Any:
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0)
+        if end == "cancelled":
+            task.cancel()
+        await asyncio.wait([task])
+        return task
+
+    task = asyncio.run(main())
+
+    @log_call(level="INFO", logger=probe.logger)
+    def finished() -> Any:
+        return task
+
+    assert finished() is task
+    row = probe.row
+    assert (row.level, row.return_value, row.exception_type) == {
+        "result": ("INFO", "5", ""),
+        "error": ("ERROR", "None", "ValueError"),
+        "cancelled": ("INFO", "None", "CancelledError"),
+    }[end]
+    if end == "error":
+        assert isinstance(task.exception(), ValueError)
+
+
 def test_a_coroutine_driven_by_hand(probe: Probe):
     """No event loop at all, as other frameworks and their tests do it."""
     import types
