@@ -109,6 +109,18 @@ def test_arguments_are_those_at_the_call(probe: Probe):
     assert probe.row.extra["yielded"] == 3
 
 
+def test_wrong_arguments_are_an_error_when_it_begins(probe: Probe):
+    @log_call(logger=probe.logger)
+    def count(n: int) -> Iterator[int]:
+        yield n
+
+    wrong: Any = count
+    running = wrong()
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'n'"):
+        next(running)
+    assert (probe.row.level, probe.row.exception_type) == ("ERROR", "TypeError")
+
+
 def test_catch_ends_a_generator_that_fails(probe: Probe):
     @catch(logger=probe.logger)
     def count() -> Iterator[int]:
