@@ -40,7 +40,7 @@ mod version;
 
 pub use version::long as long_version;
 
-use std::{net::IpAddr, process::ExitCode};
+use std::{ffi::OsString, net::IpAddr, process::ExitCode};
 
 use llmsrv_config::{Address, Network};
 use llmsrv_host::{instance::Instance, net::addresses};
@@ -51,6 +51,12 @@ use crate::{
     failure::Failure,
     logging, term,
 };
+
+/// Runs the logger, whose command line is its own; its messages call it as it was called.
+pub fn logkit(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let name = std::iter::once("llmsrv logkit".into());
+    logkit_cli::main(name.chain(args))
+}
 
 /// Does what was asked; returns the exit status.
 pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
@@ -98,8 +104,7 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Rm(args) => rm::run(&plain(global)?, &args),
         Command::Logkit(args) => {
             // What it prints and returns is its own; main comes here only after global options.
-            let name = std::iter::once("logkit".into());
-            return Ok(logkit_cli::main(name.chain(args.args)));
+            return Ok(logkit(args.args));
         }
         Command::Bench(args) => bench::run(&plain(global)?, &args),
         Command::Imatrix(args) => imatrix::run(&plain(global)?, &args),

@@ -54,15 +54,15 @@ fn main() -> ExitCode {
         .get(1)
         .is_some_and(|arg| arg == "logkit" || arg == "log")
     {
-        return logkit_cli::main(args.into_iter().skip(1));
+        return commands::logkit(args.into_iter().skip(2));
     }
     // So does its help.
     if let [_, help, logkit, rest @ ..] = args.as_slice()
         && help == "help"
         && (logkit == "logkit" || logkit == "log")
     {
-        let words = ["logkit", "help"].map(OsString::from).into_iter();
-        return logkit_cli::main(words.chain(rest.iter().cloned()));
+        let help = std::iter::once(help.clone());
+        return commands::logkit(help.chain(rest.iter().cloned()));
     }
     // Answers a shell that asks for completions, and ends.
     clap_complete::CompleteEnv::with_factory(cli::command).complete();

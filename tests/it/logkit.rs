@@ -23,10 +23,17 @@ fn the_logger_is_a_command_and_another_name_of_the_program() {
     for name in ["logkit", "log"] {
         let output = sandbox.run(&["help", name, "run"]);
         assert_eq!(output.code, 0, "{output:?}");
-        assert!(output.stdout.contains("Usage: logkit run"), "{output:?}");
+        assert!(
+            output.stdout.contains("Usage: llmsrv logkit run"),
+            "{output:?}"
+        );
     }
-    let output = sandbox.run(&["logkit", "--no-such-option"]);
+    let output = sandbox.run(&["logkit", "run", "--no-such-option"]);
     assert_eq!(output.code, 2, "{output:?}");
+    assert!(
+        output.stderr.contains("Usage: llmsrv logkit run"),
+        "{output:?}"
+    );
 
     let name = sandbox.path().join("logkit");
     symlink(env!("CARGO_BIN_EXE_llmsrv"), &name).unwrap();

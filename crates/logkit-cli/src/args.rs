@@ -15,7 +15,6 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(
     name = "logkit",
-    bin_name = "logkit",
     version,
     about = "Log commands and calls, and look at what was logged",
     after_help = "Examples:\n  \
