@@ -10,3 +10,11 @@ pub struct TemplateCapabilities {
     /// A gap between two texts can be filled.
     pub insert: bool,
 }
+
+impl TemplateCapabilities {
+    /// How many of them there are.
+    pub(crate) fn count(self) -> usize {
+        let all = [self.tools, self.thinking, self.insert];
+        all.into_iter().filter(|has| *has).count()
+    }
+}

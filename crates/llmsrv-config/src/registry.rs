@@ -197,9 +197,9 @@ settings! {
         noprune: bool = row("LLMSRV_NOPRUNE", Kind::Switch, "false",
             "Keep files in the store that no model uses")
             .alias(&["OLLAMA_NOPRUNE"]);
-        go_template: bool = row("LLMSRV_GO_TEMPLATE", Kind::Switch, "true",
-            "Use a model's Go template where it has one")
-            .alias(&["OLLAMA_GO_TEMPLATE"]).ignored("it is used in any case");
+        go_template: Option<bool> = row("LLMSRV_GO_TEMPLATE", Kind::Switch, "",
+            "Use the Go template (true) or the file's Jinja template (false) of models with both; unset = what can do more")
+            .alias(&["OLLAMA_GO_TEMPLATE"]);
         grace: Option<Duration> = row("LLMSRV_GRACE", Kind::Duration, "10s",
             "How long running requests may go on after a signal to stop");
         version_string: Option<String> = row("LLMSRV_VERSION_STRING", Kind::Text, "",
@@ -235,6 +235,9 @@ settings! {
         nohistory: bool = row("LLMSRV_NOHISTORY", Kind::Switch, "false",
             "Do not keep a history of what is typed in `llmsrv run`")
             .alias(&["OLLAMA_NOHISTORY"]);
+        editor: Option<String> = row("LLMSRV_EDITOR", Kind::Text, "",
+            "Command of the editor for `/edit` in `llmsrv run`; unset = $VISUAL, $EDITOR or vi")
+            .alias(&["OLLAMA_EDITOR"]);
         config: PathBuf = row("LLMSRV_CONFIG", Kind::Path, "{config}/config.toml",
             "The settings file; /etc/llmsrv/config.toml is read when it does not exist")
             .not_in_files();

@@ -185,7 +185,7 @@ impl Manager {
             }
             self.loaded(&slot).await?
         };
-        let model = ready(&slot, &loaded, stored).await?;
+        let model = ready(&slot, &loaded, stored, self.live.settings()).await?;
         self.metrics.waited(arrived.elapsed());
         entered.keep();
         Ok(Lease {
@@ -669,6 +669,7 @@ struct Need {
 }
 
 /// What loading one model will take, and where it is to lie for that.
+#[derive(Default)]
 struct NeedOfOne {
     estimate: MemoryEstimate,
     /// The part of the estimate that is for the rows of a step.
@@ -931,6 +932,7 @@ async fn ready(
     slot: &Slot,
     loaded: &Arc<LoadedModel>,
     stored: StoredModel,
+    settings: Arc<Settings>,
 ) -> Result<Arc<ReadyModel>, ApiError> {
     let digest = stored.entry.digest.hex();
     let last_context = match slot.use_().name(&digest) {
@@ -951,7 +953,7 @@ async fn ready(
         }
         Ok::<_, ApiError>(ReadyModel {
             judge: judges.then(|| JudgePrompt::of(&stored.facts)),
-            template: template::choose(&stored)?,
+            template: template::choose(&stored, &settings)?,
             stored,
             engine: loaded.engine.clone(),
             vision: loaded.vision.clone(),

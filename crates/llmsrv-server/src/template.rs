@@ -4,15 +4,25 @@ use llmsrv_chat::{Error, Template, TemplateCapabilities};
 use llmsrv_gguf::ModelFacts;
 use llmsrv_store::{Layer, LayerKind, Manifest, Store, StoredModel};
 
-use crate::error::ApiError;
+use crate::{error::ApiError, settings::Settings};
 
-/// Chooses the template of a model. One that does not parse is reported, and a plain one used.
+/// Chooses the template of a model. One that does not parse is reported, and another one used: the layer
+/// where that of the weights was to go before it, else a plain one.
 ///
 /// # Errors
 ///
 /// One that is beyond the bounds of what is parsed is an error.
-pub(crate) fn choose(stored: &StoredModel) -> Result<Template, ApiError> {
-    match parse(own(stored), &stored.facts) {
+pub(crate) fn choose(stored: &StoredModel, settings: &Settings) -> Result<Template, ApiError> {
+    let preferred = preferred(stored, settings);
+    let parsed = parse(preferred, &stored.facts).or_else(|error| match layer(stored) {
+        Some(layer) if preferred.is_none() => {
+            let model = &stored.entry.name;
+            tracing::warn!(%model, %error, "the template of the model's file is not used");
+            parse(Some(layer), &stored.facts)
+        }
+        _ => Err(error),
+    });
+    match parsed {
         Ok(template) => Ok(template),
         Err(error @ Error::Limit(_)) => Err(ApiError::internal(unusable(
             &stored.entry.name.to_string(),
@@ -26,15 +36,35 @@ pub(crate) fn choose(stored: &StoredModel) -> Result<Template, ApiError> {
 }
 
 /// What the template of a model can express, told by its text alone.
-pub(crate) fn capabilities(stored: &StoredModel) -> TemplateCapabilities {
+pub(crate) fn capabilities(stored: &StoredModel, settings: &Settings) -> TemplateCapabilities {
     let facts = &stored.facts;
-    Template::capabilities_of(own(stored), facts.template.as_deref(), &|_| {
-        facts.knows_chatml
-    })
+    let layer = preferred(stored, settings);
+    Template::capabilities_of(layer, facts.template.as_deref(), &|_| facts.knows_chatml)
+}
+
+/// The `TEMPLATE` layer of a model, unless the template of its weights goes before it: by the settings, or
+/// where it does more, if nobody here wrote the layer, and nothing but it is known of how prompts are made.
+fn preferred<'a>(stored: &'a StoredModel, settings: &Settings) -> Option<&'a str> {
+    let layer = layer(stored)?;
+    let jinja = stored.facts.template.as_deref().unwrap_or_default();
+    if jinja.trim().is_empty() {
+        return Some(layer);
+    }
+    let config = &stored.entry.config;
+    let is_passed_over = match settings.config.go_template {
+        Some(go_first) => !go_first,
+        None => {
+            !config.own_template
+                && config.renderer.is_none()
+                && config.parser.is_none()
+                && Template::jinja_does_more(layer, jinja)
+        }
+    };
+    (!is_passed_over).then_some(layer)
 }
 
 /// The `TEMPLATE` layer of a model, if it says anything.
-fn own(stored: &StoredModel) -> Option<&str> {
+fn layer(stored: &StoredModel) -> Option<&str> {
     let renders = stored.entry.config.renderer.is_some();
     filled(stored.template.as_deref(), renders)
 }

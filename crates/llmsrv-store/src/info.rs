@@ -33,6 +33,8 @@ pub struct ModelConfig {
     pub parser: Option<String>,
     /// Oldest version of the reference server that runs the model.
     pub requires: Option<String>,
+    /// Whoever made the model here gave it its template: nothing else goes before that.
+    pub own_template: bool,
     /// The model runs on this host and not here.
     pub(crate) remote_host: Option<String>,
 }
@@ -87,6 +89,7 @@ impl ModelConfig {
             renderer: option("renderer"),
             parser: option("parser"),
             requires: option("requires"),
+            own_template: members.get("own_template") == Some(&Value::Bool(true)),
             remote_host: option("remote_host"),
         }
     }
@@ -149,6 +152,9 @@ impl ModelConfig {
             if let Some(value) = value {
                 config[name] = json!(value);
             }
+        }
+        if self.own_template {
+            config["own_template"] = json!(true);
         }
         config.to_string().into_bytes()
     }
@@ -249,6 +255,7 @@ mod tests {
         );
         config.capabilities = vec!["completion".into()];
         config.requires = Some("0.14.0".into());
+        config.own_template = true;
         let layer = Layer::new(LayerKind::Model, Digest::of(b"x"), 1);
         assert_eq!(ModelConfig::parse(&config.to_json(&[layer])), config);
     }

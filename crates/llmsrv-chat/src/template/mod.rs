@@ -83,6 +83,24 @@ impl Template {
         }
     }
 
+    /// Tells whether the Jinja text of a model file does more than the `TEMPLATE` layer over it, told by
+    /// both texts alone: it can express more, and takes calls and their results wherever the layer does;
+    /// or it can express the same, tools among it, and only it takes calls and their results. A layer
+    /// that speaks in channels stays.
+    pub fn jinja_does_more(go_layer: &str, jinja: &str) -> bool {
+        let is_long = |text: &str| text.len() > MAX_SOURCE_BYTES;
+        if is_long(go_layer) || is_long(jinja) || has_channels(go_layer) {
+            return false;
+        }
+        let layer = go::capabilities(go_layer);
+        let mut file = jinja::capabilities(jinja);
+        file.thinking |= has_channels(jinja);
+        if file.count() > layer.count() {
+            return !go::takes_results(go_layer) || jinja::takes_results(jinja);
+        }
+        file == layer && file.tools && jinja::takes_results(jinja) && !go::takes_results(go_layer)
+    }
+
     /// The template of a model that brings none: ChatML when its vocabulary has the tokens, else the
     /// plain prompt.
     pub fn builtin(has_token: &dyn Fn(&str) -> bool) -> Result<Self> {
@@ -221,6 +239,46 @@ mod tests {
             chosen(None, None, &tokens[..1]).unwrap(),
             "go {{ .Prompt }}"
         );
+    }
+
+    #[test]
+    fn jinja_goes_before_a_layer_that_does_less() {
+        let plain = "{{ range .Messages }}{{ .Content }}{{ end }}";
+        let offers = "{{ .Tools }}{{ range .Messages }}{{ .Content }}{{ end }}";
+        let calls = "{{ .Tools }}{{ range .Messages }}{{ .ToolCalls }}\
+            {{ if eq .Role \"tool\" }}{{ .Content }}{{ end }}{{ end }}";
+        let fills = "{{ .Prompt }}{{ .Suffix }}";
+        let thinks = "{{ range .Messages }}{{ .Thinking }}{{ end }}";
+        let channels = "<|channel|><|message|>{{ .Prompt }}";
+        let (says, tools, think) = ("{{ messages }}", "{{ tools }}", "<think></think>");
+        let results = "{{ tools }}{% if m.role == 'tool' %}{{ m.tool_calls }}{% endif %}";
+        let both = "{{ tools }}<think></think>";
+        let all = format!("{results}{think}");
+        for (layer, jinja, expected) in [
+            // More than the layer can express.
+            (plain, tools, true),
+            (plain, think, true),
+            (offers, both, true),
+            (thinks, both, true),
+            (fills, both, true),
+            // But not without results where the layer takes them.
+            (calls, both, false),
+            (calls, &all, true),
+            // The same, and only one of them takes results.
+            (offers, results, true),
+            (offers, tools, false),
+            (calls, results, false),
+            (calls, tools, false),
+            (plain, says, false),
+            (thinks, think, false),
+            // Other abilities, as many.
+            (fills, tools, false),
+            (thinks, tools, false),
+            (channels, &all, false),
+        ] {
+            let found = Template::jinja_does_more(layer, jinja);
+            assert_eq!(found, expected, "{layer} or {jinja}");
+        }
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Order {
     fn add_texts(&self, builder: &mut ManifestBuilder) {
         if let Some(template) = &self.template {
             builder.replace(LayerKind::Template, template.clone().into_bytes());
+            builder.config.own_template = true;
         }
         if let Some(system) = &self.system {
             builder.replace(LayerKind::System, system.clone().into_bytes());

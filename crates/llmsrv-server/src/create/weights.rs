@@ -193,6 +193,7 @@ impl Weights {
             config.renderer = old.renderer;
             config.parser = old.parser;
             config.requires = old.requires;
+            config.own_template = old.own_template;
             if !old.families.is_empty() {
                 config.families = old.families;
             }

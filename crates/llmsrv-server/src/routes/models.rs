@@ -32,6 +32,7 @@ use crate::{
 
 pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
     let (store, capabilities) = (app.store.clone(), app.capabilities.clone());
+    let settings = app.settings.clone();
     let list = move || {
         let listed = store.list()?;
         let model = |entry: &ModelEntry| ListedModel {
@@ -41,7 +42,7 @@ pub(super) async fn tags(State(app): State<App>) -> Result<Response, ApiError> {
             size: entry.size,
             digest: entry.digest.hex(),
             details: details(entry),
-            capabilities: capabilities.of(&store, entry),
+            capabilities: capabilities.of(&store, entry, &settings),
         };
         let models: Vec<ListedModel> = listed.iter().map(model).collect();
         capabilities.keep_only(&listed);
@@ -193,13 +194,13 @@ pub(super) async fn show(
     if app.upstreams.known(&sent).is_some() {
         return Ok(respond::json(&model_info::upstream(&name)));
     }
-    let store = app.store.clone();
+    let (store, settings) = (app.store.clone(), app.settings.clone());
     let shown = blocking(move || {
         let stored = store.model(&name).map_err(|error| match error {
             StoreError::NotFound { .. } => ApiError::model_not_found(&name.to_string()),
             error => error.into(),
         })?;
-        model_info::show(&stored, verbose, system.as_deref())
+        model_info::show(&stored, verbose, system.as_deref(), &settings)
     });
     let mut shown = shown.await??;
     let agent = headers.get(header::USER_AGENT).map(HeaderValue::as_bytes);

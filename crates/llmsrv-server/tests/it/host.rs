@@ -191,13 +191,16 @@ pub(crate) fn saying(text: &'static str) -> Host {
 impl Host {
     /// Puts a model file into the store.
     pub(crate) fn put(&self, name: &str, gguf: &[u8]) {
+        self.put_layers(name, "{}", &[(LayerKind::Model, gguf)]);
+    }
+
+    /// Puts a model into the store, as it comes from a registry.
+    pub(crate) fn put_layers(&self, name: &str, config: &str, layers: &[(LayerKind, &[u8])]) {
         let store = Store::open(self.folder.path(), OpenOptions::default()).unwrap();
-        let weights = store.put_layer(LayerKind::Model, &mut &gguf[..]).unwrap();
-        let config = br#"{"model_format":"gguf"}"#;
-        let config = store
-            .put_layer(LayerKind::Config, &mut &config[..])
-            .unwrap();
-        let manifest = Manifest::new(config, vec![weights]).to_bytes();
+        let put = |kind, mut bytes: &[u8]| store.put_layer(kind, &mut bytes).unwrap();
+        let config = put(LayerKind::Config, config.as_bytes());
+        let layers = layers.iter().map(|(kind, bytes)| put(*kind, bytes));
+        let manifest = Manifest::new(config, layers.collect()).to_bytes();
         store
             .put_manifest(&name.parse().unwrap(), &manifest)
             .unwrap();

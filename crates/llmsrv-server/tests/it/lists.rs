@@ -10,6 +10,7 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use llmsrv_engine::fake::{self, FakeOptions};
 use llmsrv_gguf::{Metadata, Writer};
+use llmsrv_store::Digest;
 use serde_json::{Value, json};
 
 use crate::host::{Host, embedding, host, host_loading, settings};
@@ -302,7 +303,7 @@ async fn capabilities_are_those_of_the_template_that_is_used() {
         "jinja-thinks",
         "{% for m in messages %}<think></think>{{ m.content }}{% endfor %}",
     );
-    // A template of its own decides alone.
+    // A template that it was given here decides alone.
     let body = json!({"model": "plain-over-jinja", "from": "jinja-tools", "template": "{{ .Prompt }}", "stream": false});
     assert_eq!(host.post("/api/create", body).await.0, 200);
     // Unless it only fills the place of a renderer.
@@ -335,6 +336,29 @@ async fn capabilities_are_those_of_the_template_that_is_used() {
             "{name} in the list"
         );
     }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_looked_at_again() {
+    let host = host();
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama");
+    metadata.set("tokenizer.chat_template", "{{ tools }}{{ messages }}");
+    let whole = Writer::new(metadata).to_bytes().unwrap();
+    host.put("shared", &whole);
+    let blob = Digest::of(&whole).file_name();
+    let blob = host.folder.path().join("blobs").join(blob);
+    let capabilities = async || {
+        let tags = host.get("/api/tags").await;
+        let models = tags["models"].as_array().unwrap();
+        let found = models.iter().find(|model| model["name"] == "shared:latest");
+        found.unwrap()["capabilities"].clone()
+    };
+    // As on a disk of the network that answers late.
+    std::fs::write(&blob, vec![0; whole.len()]).unwrap();
+    assert_ne!(capabilities().await, json!(["completion", "tools"]));
+    std::fs::write(&blob, &whole).unwrap();
+    assert_eq!(capabilities().await, json!(["completion", "tools"]));
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 //! error where they would be used. Before there were bounds each of these ended the process.
 
 use http::Method;
+use llmsrv_engine::fake::FakeOptions;
 use llmsrv_gguf::{Metadata, Writer};
-use llmsrv_store::Digest;
+use llmsrv_store::{Digest, LayerKind};
 use serde_json::{Value, json};
 
 use crate::{
-    host::{Host, host},
+    host::{Host, configured, host, host_with},
     registry::registry_with,
 };
 
@@ -161,6 +162,125 @@ async fn a_hostile_template_is_not_pulled() {
     let name = format!("{}/a/b:t", fake.host);
     let body = json!({"model": name, "insecure": true, "stream": false});
     assert_eq!(host.post("/api/pull", body).await.0, 200);
+}
+
+/// A layer that knows no tools, and a template of the same model's file that does.
+const WEAK: &str = "{{ range .Messages }}{{ .Content }}{{ end }}";
+const ABLE: &str = "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
+
+/// Asks what can be done with a model, and by which template; in lists, too, if they say the same.
+async fn known(host: &Host, name: &str) -> (Value, Value) {
+    let (status, shown) = host.post("/api/show", json!({ "model": name })).await;
+    assert_eq!(status, 200, "{shown}");
+    let tags = host.get("/api/tags").await;
+    let models = tags["models"].as_array().unwrap();
+    let listed = models
+        .iter()
+        .find(|model| model["name"] == format!("{name}:latest"));
+    let listed = &listed.unwrap()["capabilities"];
+    assert_eq!(&shown["capabilities"], listed, "{name}");
+    (listed.clone(), shown["template"].clone())
+}
+
+/// Offers a tool to a model; returns the prompt, or what is said against it.
+async fn offered(host: &Host, name: &str) -> String {
+    let tool = json!({"type": "function", "function": {"name": "look", "parameters": {}}});
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let body =
+        json!({"model": name, "messages": messages, "tools": [tool], "_debug_render_only": true});
+    let (_, answer) = host.post("/api/chat", body).await;
+    let said = [
+        &answer["_debug_info"]["rendered_template"],
+        &answer["error"],
+    ];
+    said.into_iter()
+        .find_map(Value::as_str)
+        .unwrap_or_else(|| panic!("{answer}"))
+        .to_owned()
+}
+
+#[tokio::test]
+async fn a_layer_that_does_less_than_the_template_of_the_file_gives_way() {
+    let host = host();
+    let file = gguf(ABLE);
+    let layers = [
+        (LayerKind::Model, &file[..]),
+        (LayerKind::Template, WEAK.as_bytes()),
+    ];
+    host.put_layers("pulled", "{}", &layers);
+    host.put_layers("parsed", r#"{"parser":"p"}"#, &layers);
+    let broken = gguf("{% for t in tools %}");
+    host.put_layers(
+        "broken-file",
+        "{}",
+        &[(LayerKind::Model, &broken), layers[1]],
+    );
+    let (able, weak) = (json!(["completion", "tools"]), json!(["completion"]));
+    assert_eq!(known(&host, "pulled").await, (able.clone(), json!(ABLE)));
+    assert_eq!(offered(&host, "pulled").await, "look;hi");
+    // Where a parser is named there is more to it than both templates say.
+    assert_eq!(known(&host, "parsed").await, (weak.clone(), json!(WEAK)));
+    // No list parses the template of a file.
+    let (_, shown) = host
+        .post("/api/show", json!({"model": "broken-file"}))
+        .await;
+    assert_eq!(
+        (&shown["capabilities"], &shown["template"]),
+        (&weak, &json!(WEAK))
+    );
+    assert_eq!(host.ask(json!({"model": "broken-file"})).await.0, 200);
+
+    // What is made from it is as it is, also by what `show` writes, until it gets a template of its own.
+    let (_, shown) = host.post("/api/show", json!({"model": "pulled"})).await;
+    let modelfile = &shown["modelfile"];
+    for (name, order) in [
+        ("derived", json!({"from": "pulled", "system": "S"})),
+        ("copied", json!({ "modelfile": modelfile })),
+        ("own", json!({"from": "pulled", "template": WEAK})),
+        ("of-own", json!({"from": "own", "system": "S"})),
+    ] {
+        let mut order = order;
+        order["model"] = json!(name);
+        order["stream"] = json!(false);
+        assert_eq!(host.post("/api/create", order).await.0, 200, "{name}");
+        let is_own = name.contains("own");
+        let expected = if is_own {
+            (weak.clone(), json!(WEAK))
+        } else {
+            (able.clone(), json!(ABLE))
+        };
+        assert_eq!(known(&host, name).await, expected, "{name}");
+        let refused = format!("registry.ollama.ai/library/{name}:latest does not support tools");
+        let said = offered(&host, name).await;
+        let prompt = if name == "derived" {
+            "look;Shi"
+        } else {
+            "look;hi"
+        };
+        assert_eq!(said, if is_own { &refused } else { prompt }, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_setting_says_which_template_goes_first() {
+    for (go_first, expected) in [(None, WEAK), (Some(true), WEAK), (Some(false), ABLE)] {
+        let host = host_with(
+            configured(|config| config.go_template = go_first),
+            FakeOptions::default,
+        );
+        let file = gguf(ABLE);
+        host.put_layers("alone", "{}", &[(LayerKind::Model, &file)]);
+        assert_eq!(known(&host, "alone").await.1, ABLE, "{go_first:?}");
+        let order = json!({"model": "both", "from": "alone", "template": WEAK, "stream": false});
+        assert_eq!(host.post("/api/create", order).await.0, 200);
+        assert_eq!(known(&host, "both").await.1, expected, "{go_first:?}");
+        let layer = (LayerKind::Template, WEAK.as_bytes());
+        host.put_layers("pulled", "{}", &[(LayerKind::Model, &file), layer]);
+        let expected = if go_first == Some(true) { WEAK } else { ABLE };
+        assert_eq!(known(&host, "pulled").await.1, expected, "{go_first:?}");
+        // Where there is no choice there is none.
+        assert_ne!(known(&host, "plain").await.1, ABLE);
+    }
 }
 
 #[tokio::test]

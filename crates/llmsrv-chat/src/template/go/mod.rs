@@ -174,6 +174,15 @@ pub(super) fn capabilities(source: &str) -> TemplateCapabilities {
     capabilities_of(&Facts::of(source))
 }
 
+/// Tells whether a text that offers tools also reads calls and their results in a conversation.
+pub(super) fn takes_results(source: &str) -> bool {
+    let fields = Facts::of(source).fields;
+    let results = ["\"tool\"", "tool_response", "TOOL_RESULTS"];
+    fields.contains("tools")
+        && fields.contains("toolcalls")
+        && results.iter().any(|mark| source.contains(mark))
+}
+
 fn capabilities_of(facts: &Facts) -> TemplateCapabilities {
     TemplateCapabilities {
         tools: facts.fields.contains("tools"),

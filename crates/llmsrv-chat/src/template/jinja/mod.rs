@@ -219,6 +219,19 @@ pub(super) fn capabilities(source: &str) -> TemplateCapabilities {
     }
 }
 
+/// Tells whether a text that offers tools also reads calls and their results in a conversation: it
+/// compares roles with that of results, or has the marks around them.
+pub(super) fn takes_results(source: &str) -> bool {
+    let results = [
+        "'tool'",
+        "\"tool\"",
+        "tool_response",
+        "tool_results",
+        "ipython",
+    ];
+    source.contains("tool_calls") && results.iter().any(|mark| source.contains(mark))
+}
+
 fn thinking_tags(source: &str) -> Option<(&'static str, &'static str)> {
     let has = |(open, close): &&(&str, &str)| source.contains(open) && source.contains(close);
     THINKING.iter().find(has).copied()
