@@ -348,6 +348,8 @@ fn check(job: &Job, model: &ReadyModel, template: &Template) -> Result<Option<Th
             Err(ApiError::does_not_support(&job.model, "thinking"))
         }
         None if can.thinking => Ok(Some(Think::On)),
+        // The most that gpt-oss was trained on.
+        Some(Think::Max) if template.has_channels() => Ok(Some(Think::High)),
         think => Ok(think),
     }
 }

@@ -205,6 +205,15 @@ async fn a_model_that_can_think_does_unless_told_not_to() {
         let body = json!({"model": "asked", "messages": [user("x")], "think": think});
         assert_eq!(shown(&host, body).await, expected, "{think}");
     }
+    // gpt-oss knows three levels.
+    let order = json!({"model": "channels", "from": "thinker", "stream": false,
+        "template": "{{ .ThinkLevel }}{{ range .Messages }}<|channel|><|message|>{{ end }}"});
+    assert_eq!(host.post("/api/create", order).await.0, 200);
+    for (think, expected) in [("max", "high"), ("high", "high"), ("low", "low")] {
+        let body = json!({"model": "channels", "messages": [user("x")], "think": think});
+        let prompt = format!("{expected}<|channel|><|message|>");
+        assert_eq!(shown(&host, body).await, prompt, "{think}");
+    }
     for think in [json!(true), json!("low"), json!("max")] {
         for (path, body) in [
             ("/api/generate", json!({"prompt": "x"})),
