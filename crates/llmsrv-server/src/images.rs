@@ -5,7 +5,7 @@
 //! fits the context, the images are encoded: a request with a thousand images is refused before the first one costs
 //! anything. All of this happens where threads may compute.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use base64::Engine as _;
 use llmsrv_engine::{ImageError, ImageSpan, Part, Vision, image};
@@ -32,7 +32,8 @@ struct Place {
     number: usize,
 }
 
-/// Decodes the base64 of an image, with or without `data:` before it.
+/// Decodes the base64 of an image, with or without `data:` before it. Line breaks do not count: `base64`
+/// writes some.
 pub(crate) fn decode(image: &str) -> Result<Vec<u8>, ApiError> {
     let data = match image
         .strip_prefix("data:")
@@ -41,13 +42,20 @@ pub(crate) fn decode(image: &str) -> Result<Vec<u8>, ApiError> {
         Some((_, data)) => data,
         None => image,
     };
-    let decoded = base64::engine::general_purpose::STANDARD.decode(data);
+    let unbroken = if LINE_BREAKS.iter().any(|end| data.contains(*end)) {
+        Cow::Owned(data.replace(LINE_BREAKS, ""))
+    } else {
+        Cow::Borrowed(data)
+    };
+    let decoded = base64::engine::general_purpose::STANDARD.decode(&*unbroken);
     decoded.map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _)
-            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            _ => data.len(),
+        let nth = match error {
+            base64::DecodeError::InvalidByte(nth, _)
+            | base64::DecodeError::InvalidLastSymbol(nth, _) => nth,
+            _ => unbroken.len(),
         };
+        let mut counted = data.match_indices(|c: char| !LINE_BREAKS.contains(&c));
+        let at = counted.nth(nth).map_or(data.len(), |(at, _)| at);
         ApiError::bad_request(format!("illegal base64 data at input byte {at}"))
     })
 }
@@ -201,6 +209,8 @@ fn special(at_start: bool) -> Special {
     }
 }
 
+/// Lines of base64 end so.
+const LINE_BREAKS: [char; 2] = ['\r', '\n'];
 /// Stands where an image is; the model does not look at it.
 const PLACEHOLDER: u32 = 0;
 
@@ -286,6 +296,18 @@ mod tests {
                 let moved = before.iter().map(|at| if *at >= range.end { at - range.len() } else { *at });
                 let after = layout.places.iter().map(|place| place.at);
                 prop_assert!(after.eq(moved));
+            }
+        }
+
+        #[test]
+        fn lines_of_base64_may_end_anywhere(file in prop::collection::vec(any::<u8>(), 0..200), width in 1usize..80) {
+            let whole = base64::engine::general_purpose::STANDARD.encode(&file);
+            for end in ["\n", "\r\n"] {
+                let lines: Vec<String> = whole.as_bytes().chunks(width)
+                    .map(|line| format!("{}{end}", String::from_utf8_lossy(line)))
+                    .collect();
+                prop_assert_eq!(&decode(&lines.concat()).unwrap(), &file);
+                prop_assert_eq!(&decode(&format!("data:image/png;base64,{}", lines.concat())).unwrap(), &file);
             }
         }
 

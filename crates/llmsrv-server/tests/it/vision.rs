@@ -62,6 +62,16 @@ async fn an_image_is_part_of_the_prompt() {
     assert_eq!(n_both, n_without + 36);
     assert_ne!(both, turned, "the order counts");
 
+    // In lines, as `base64` writes it.
+    let (line, rest) = image("a cat")
+        .split_at_checked(5)
+        .map(|(line, rest)| (line.to_owned(), rest.to_owned()))
+        .unwrap();
+    assert_eq!(
+        ask(&[format!("{line}\r\n{rest}\n")]).await,
+        (cat.clone(), n_cat)
+    );
+
     // The other endpoints, and the tag of a raw prompt.
     let (status, answer) = host
         .post(
@@ -123,10 +133,10 @@ async fn images_that_cannot_be_read_are_refused() {
         error(&[no_image]).await,
         (400, "invalid image: no image".into())
     );
-    assert_eq!(
-        error(&["abc!".into()]).await,
-        (400, "illegal base64 data at input byte 3".into())
-    );
+    for (data, at) in [("abc!", 3), ("a\nb\r\nc!", 6), ("abc", 3), ("ab\n c", 3)] {
+        let text = format!("illegal base64 data at input byte {at}");
+        assert_eq!(error(&[data.into()]).await, (400, text), "{data:?}");
+    }
     let many = vec![image("a cat"); 1000];
     let (status, text) = error(&many).await;
     assert_eq!(status, 400);
