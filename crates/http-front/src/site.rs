@@ -5,7 +5,10 @@
 
 use std::{
     borrow::Cow,
+    fs::File,
+    io::Read as _,
     net::{IpAddr, UdpSocket},
+    sync::LazyLock,
 };
 
 use http::{HeaderMap, Uri, header};
@@ -24,8 +27,10 @@ pub fn called_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Cow<'a, str> {
 pub enum Reach {
     /// Its own names are those of this machine and of its private networks.
     Machine,
-    /// As well any address, for behind a translation of addresses its own ones are unknown, and any
-    /// name without a dot, such as that of a container: no page of the internet has one.
+    /// As well any address, for behind a translation of addresses its own ones are unknown; any name
+    /// without a dot, such as that of a container, and of a service of Kubernetes (`.svc`,
+    /// `.svc.cluster.local`): no page of the internet has one; and this machine's own name in a domain
+    /// that its resolver searches (`fritz.box`): who gives out that domain is in the network already.
     Network,
 }
 
@@ -44,8 +49,11 @@ pub fn is_own_host(host: &str, origins: &[String], reach: Reach) -> bool {
         || name == "localhost"
         || name.ends_with(".localhost")
         || GATEWAYS.contains(&name.as_str())
-        || reach == Reach::Network && !name.contains('.')
-        || own_name().is_some_and(|own| is_name_of(&own, &name))
+        || reach == Reach::Network && (!name.contains('.') || is_service(&name))
+        || own_name().is_some_and(|own| {
+            let domains = SEARCHED.iter().filter(|_| reach == Reach::Network);
+            is_name_of(&own, &name) || is_name_in(domains, &own, &name)
+        })
         || origins.iter().any(|origin| is_host_of(&name, origin))
 }
 
@@ -88,6 +96,39 @@ fn is_name_of(own: &str, name: &str) -> bool {
             .is_some_and(|domain| domain.is_empty() || domains.contains(&domain))
 }
 
+/// Tells whether a name is that of the machine in one of these domains.
+fn is_name_in<'a>(domains: impl IntoIterator<Item = &'a String>, own: &str, name: &str) -> bool {
+    let short = own.split('.').next().unwrap_or_default();
+    let domain = name
+        .strip_prefix(short)
+        .and_then(|rest| rest.strip_prefix('.'));
+    domain.is_some_and(|domain| domains.into_iter().any(|searched| searched == domain))
+}
+
+/// Tells whether a name is that of a service within a cluster.
+fn is_service(name: &str) -> bool {
+    let service = name.strip_suffix(".cluster.local").unwrap_or(name);
+    service
+        .strip_suffix(".svc")
+        .is_some_and(|service| !service.is_empty())
+}
+
+/// The domains that a resolver searches for short names, as its configuration has them (`search`,
+/// `domain`). A top-level domain of the internet is none: whoever likes can have a name there.
+fn searched(configuration: &str) -> Vec<String> {
+    let mut domains = Vec::new();
+    for line in configuration.lines() {
+        let mut words = line.split_whitespace();
+        if matches!(words.next(), Some("search" | "domain")) {
+            let named = words.map(|word| word.trim_matches('.').to_ascii_lowercase());
+            domains.extend(named.filter(|domain| {
+                domain.contains('.') || PRIVATE_DOMAINS.contains(&domain.as_str())
+            }));
+        }
+    }
+    domains
+}
+
 /// Tells whether an origin has this host, written out.
 fn is_host_of(name: &str, origin: &str) -> bool {
     let host = origin.split_once("://").map_or(origin, |(_, host)| host);
@@ -112,6 +153,27 @@ fn own_name() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+/// What the resolver of this machine searched when a name was first asked about.
+static SEARCHED: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let mut text = String::new();
+    let file = File::open("/etc/resolv.conf");
+    // Without it there are none.
+    let _ = file.and_then(|file| file.take(MAX_RESOLVER_BYTES).read_to_string(&mut text));
+    searched(&text)
+});
+/// Longer than any that names a handful of domains and servers.
+const MAX_RESOLVER_BYTES: u64 = 64 << 10;
+/// Domains of one word that the internet does not have.
+const PRIVATE_DOMAINS: &[&str] = &[
+    "corp",
+    "home",
+    "internal",
+    "intranet",
+    "lan",
+    "local",
+    "localdomain",
+    "private",
+];
 /// What containers call the machine they run on.
 const GATEWAYS: &[&str] = &[
     "host.docker.internal",
@@ -163,6 +225,8 @@ mod tests {
         // Others than this machine's, but no page's either.
         for near in [
             "8.8.8.8",
+            "llmsrv.ai.svc",
+            "llmsrv.ai.svc.cluster.local:11434",
             "8.8.8.8:11434",
             "[2001:4860::1]:80",
             "[::ffff:8.8.8.8]",
@@ -180,6 +244,13 @@ mod tests {
             "localhost.evil.example",
             "127.0.0.1.evil.example",
             "x.llm.example",
+            "svc.evil.example",
+            "x.svc.evil.example",
+            "x.ysvc",
+            ".svc",
+            "cluster.local",
+            "evil.cluster.local",
+            &format!("{short}.evil.example"),
             "any.wild.example",
             "s\u{fffd}rver",
         ] {
@@ -188,6 +259,43 @@ mod tests {
         }
         assert!(is_name_of("box.lan", "box.local") && is_name_of("box.lan", "box.lan"));
         assert!(!is_name_of("box.lan", "box.evil.example") && !is_name_of("box", "boxer.local"));
+    }
+
+    #[test]
+    fn the_machine_has_a_name_in_the_domains_that_are_searched() {
+        let configuration = "# search comment.example\n; domain other.example\nnameserver 10.0.0.1\n\
+            search Fritz.box. tail1.ts.net\tlan com\n domain  corp.example\noptions ndots:5\nsearching no.example\nsearch";
+        let domains = searched(configuration);
+        assert_eq!(
+            domains,
+            ["fritz.box", "tail1.ts.net", "lan", "corp.example"]
+        );
+        let is_own = |own, name| is_name_in(&domains, own, name);
+        for own in [
+            "box.fritz.box",
+            "box.lan",
+            "box.tail1.ts.net",
+            "box.corp.example",
+        ] {
+            assert!(
+                is_own("box", own) && is_own("box.elsewhere.example", own),
+                "{own}"
+            );
+        }
+        for foreign in [
+            "fritz.box",
+            "box.com",
+            "box.ts.net",
+            "boxer.lan",
+            "x.box.lan",
+            "other.lan",
+            "box.lan.evil.example",
+            "box",
+            "",
+        ] {
+            assert!(!is_own("box", foreign), "{foreign}");
+        }
+        assert!(searched("").is_empty() && searched("search .").is_empty());
     }
 
     #[test]

@@ -156,6 +156,10 @@ async fn only_names_of_this_machine_lead_here() {
         ("box.local", 403, 403),
         ("evil.internal:11434", 403, 403),
         ("container", 403, 200),
+        ("llmsrv.ai.svc:11434", 403, 200),
+        ("llmsrv.ai.svc.cluster.local", 403, 200),
+        ("svc.evil.example", 403, 403),
+        ("evil.cluster.local", 403, 403),
         ("x.localhost:80", 200, 200),
         ("host.docker.internal:11434", 200, 200),
         // An address is no name that was bent to it.
