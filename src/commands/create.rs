@@ -26,6 +26,10 @@ pub fn run(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
         for name in modelfile.ignored_parameters() {
             term::warning(format_args!("parameter {name} has no effect any more"));
         }
+        for draft in modelfile.drafts() {
+            let how = "LLMSRV_DRAFT_MODEL names the draft models of a server";
+            term::warning(format_args!("DRAFT {draft} has no effect: {how}"));
+        }
     }
     let order = Order::new(&modelfile, &folder, args).map_err(with_hint)?;
     let made = Connection::with(context, Access::Add, async |connection| {

@@ -85,6 +85,16 @@ fn a_model_is_made_from_the_built_in_one_and_printed_again() {
 }
 
 #[test]
+fn what_a_modelfile_says_for_nothing_is_told() {
+    let sandbox = Sandbox::new();
+    write(&sandbox, "Modelfile", "FROM default\nDRAFT ./small.gguf\n");
+    let made = sandbox.run(&["create", "mine"]).ok();
+    let said =
+        "DRAFT ./small.gguf has no effect: LLMSRV_DRAFT_MODEL names the draft models of a server";
+    assert!(made.stderr.contains(said), "{made:?}");
+}
+
+#[test]
 fn a_model_file_is_linked_or_copied_and_can_be_replaced() {
     let sandbox = Sandbox::new();
     let file = write(&sandbox, "models here/tiny.gguf", tiny("one"));

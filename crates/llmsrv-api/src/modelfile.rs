@@ -55,7 +55,7 @@ pub enum Instruction {
     },
     /// Oldest version of the server that runs the model.
     Requires(String),
-    /// Name of a small model that drafts tokens; kept for servers that use it.
+    /// A small model that drafts tokens; for servers that take it from here.
     Draft(String),
     /// Name of a built-in prompt renderer.
     Renderer(String),
@@ -161,6 +161,16 @@ impl Modelfile {
             .iter()
             .filter_map(|instruction| match instruction {
                 Instruction::Adapter(value) => Some(value.as_str()),
+                _ => None,
+            })
+    }
+
+    /// Returns the names of draft models, as they are written.
+    pub fn drafts(&self) -> impl Iterator<Item = &str> {
+        self.instructions
+            .iter()
+            .filter_map(|instruction| match instruction {
+                Instruction::Draft(value) => Some(value.as_str()),
                 _ => None,
             })
     }

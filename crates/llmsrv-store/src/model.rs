@@ -51,6 +51,8 @@ pub struct StoredModel {
     pub projectors: Vec<PathBuf>,
     /// LoRA adapters.
     pub adapters: Vec<PathBuf>,
+    /// GGUF file of a small model that drafts tokens.
+    pub draft: Option<PathBuf>,
     /// Go template.
     pub template: Option<String>,
     /// System prompt.
@@ -99,6 +101,7 @@ impl StoredModel {
             shards: weights.collect(),
             projectors: paths(LayerKind::Projector)?,
             adapters: paths(LayerKind::Adapter)?,
+            draft: paths(LayerKind::Draft)?.into_iter().next(),
             template: last_text(LayerKind::Template)?,
             system: last_text(LayerKind::System)?,
             license: manifest

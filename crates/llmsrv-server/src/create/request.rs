@@ -41,6 +41,7 @@ request! {
         #[schema(ignore)] quantization: Option<String>,
         /// Digest of an importance matrix that was sent before, to quantize with.
         imatrix: Option<String>,
+        #[schema(ignore)] draft_files: Map<String, Value>,
         requires: Option<String>,
         renderer: Option<String>,
         parser: Option<String>,
@@ -89,6 +90,9 @@ impl Order {
         let ignored = Options::default().merge(&request.parameters)?;
         if !ignored.is_empty() {
             tracing::warn!(options = ?ignored, "options without effect");
+        }
+        if !request.draft_files.is_empty() {
+            tracing::warn!(model = %name, "DRAFT has no effect: LLMSRV_DRAFT_MODEL names draft models");
         }
         let order = Order {
             name,
@@ -197,6 +201,10 @@ fn put_under(fields: &mut Fields, modelfile: &Modelfile) {
             None => fields.put_default("from", json!(from)),
         }
     }
+    let drafts = modelfile
+        .drafts()
+        .map(|draft| (draft.to_owned(), Value::Null));
+    fields.put_default("draft_files", drafts.collect::<Map<_, _>>().into());
     let adapters = modelfile.adapters().enumerate().map(|(at, adapter)| {
         let digest = adapter.strip_prefix('@').unwrap_or_default();
         (format!("adapter-{at}.gguf"), json!(digest))

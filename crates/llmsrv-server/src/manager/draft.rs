@@ -1,6 +1,6 @@
 //! Draft models: which model drafts for which, and whether it can.
 
-use llmsrv_engine::{LoadError, LoadOptions, Loader, Model, Offload};
+use llmsrv_engine::{LoadError, LoadOptions, Loader, Model, Offload, Speculation};
 use llmsrv_store::{Store, StoredModel};
 use llmsrv_tokenizer::Tokenizer;
 
@@ -13,8 +13,18 @@ use crate::{
 /// The small model chosen for one that is to be loaded.
 pub(super) struct Chosen {
     stored: StoredModel,
-    /// It was named for this model alone.
-    is_own: bool,
+    by: By,
+}
+
+/// Who chose it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// A setting that names it for this model alone.
+    OwnSetting,
+    /// A setting that names one for all.
+    Setting,
+    /// Whoever made the model, which brings it.
+    Layer,
 }
 
 /// Returns the small model that was named for `big` alone.
@@ -24,7 +34,7 @@ pub(super) fn own<'a>(settings: &'a Settings, big: &StoredModel) -> Option<&'a D
     settings.draft_models.iter().find(is_own)
 }
 
-/// Chooses the small model for `big`, if one was set.
+/// Chooses the small model for `big`: the one that was set, else the one that it brings.
 pub(super) fn choose(
     settings: &Settings,
     store: &Store,
@@ -37,9 +47,13 @@ pub(super) fn choose(
             .find(|draft| draft.of.is_none())
     };
     let Some(draft) = own(settings, big).or_else(for_all) else {
-        return Ok(None);
+        return Ok(brought(settings, store, big));
     };
-    let is_own = draft.of.is_some();
+    let by = if draft.of.is_some() {
+        By::OwnSetting
+    } else {
+        By::Setting
+    };
     let stored = store.model(&draft.name).map_err(|error| match error {
         llmsrv_store::Error::NotFound { .. } => ApiError::internal(format!(
             "draft model '{name}' not found: pull it, or take it out of LLMSRV_DRAFT_MODEL",
@@ -49,16 +63,42 @@ pub(super) fn choose(
     })?;
     // A model is as fast as itself.
     let is_itself = stored.weights == big.weights;
-    Ok((is_own || !is_itself).then_some(Chosen { stored, is_own }))
+    Ok((by == By::OwnSetting || !is_itself).then_some(Chosen { stored, by }))
+}
+
+/// Returns the small model that `big` brings.
+fn brought(settings: &Settings, store: &Store, big: &StoredModel) -> Option<Chosen> {
+    let weights = big.draft.clone()?;
+    let stored = StoredModel {
+        facts: store.facts(&weights),
+        weights,
+        shards: Vec::new(),
+        projectors: Vec::new(),
+        adapters: Vec::new(),
+        ..big.clone()
+    };
+    (settings.speculation != Speculation::Off).then_some(Chosen {
+        stored,
+        by: By::Layer,
+    })
 }
 
 impl Chosen {
+    /// Tells whether it may be one that can be loaded. What a model brings is often a part of it that only
+    /// drafts together with it, under an architecture of its own; what was named is loaded, or says why not.
+    fn is_known(&self) -> bool {
+        self.by != By::Layer || !self.stored.facts.kv_heads.is_empty()
+    }
+
     /// Returns what the small model will take.
     pub(super) fn need(
         &self,
         (settings, gpus): (&Settings, Option<&Gpus>),
         store: &Store,
     ) -> Result<NeedOfOne, LoadError> {
+        if !self.is_known() {
+            return Ok(NeedOfOne::default());
+        }
         let on_gpus = need_of((settings, gpus), store, &self.stored, Offload::default());
         // One that GPUs do not compute drafts on the CPU.
         on_gpus.or_else(|error| {
@@ -72,7 +112,7 @@ impl Chosen {
     }
 
     /// Loads the small model; `None` if it cannot draft for a model with this tokenizer and was not
-    /// named for it.
+    /// named for it, or cannot be loaded and was not named at all.
     pub(super) fn load(
         &self,
         (settings, offload): (&Settings, Offload),
@@ -80,13 +120,31 @@ impl Chosen {
         big: &str,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Box<dyn Model>>, ApiError> {
-        let name = self.stored.entry.name.to_string();
+        let name = match self.by {
+            By::Layer => "its own".to_owned(),
+            By::OwnSetting | By::Setting => self.stored.entry.name.to_string(),
+        };
+        let without = |reason: &str| {
+            tracing::warn!(
+                model = big,
+                reason,
+                "loaded without the draft model it brings"
+            );
+            Ok(None)
+        };
+        if !self.is_known() {
+            let architecture = &self.stored.facts.architecture;
+            return without(&format!("the architecture '{architecture}' is not known"));
+        }
         let options = LoadOptions {
             projector: None,
             ..load_options(settings, &self.stored, offload)
         };
-        let loaded =
-            loader(&self.stored.weights, &options).map_err(|error| refused(&name, error))?;
+        let loaded = match loader(&self.stored.weights, &options) {
+            Ok(loaded) => loaded,
+            Err(error) if self.by == By::Layer => return without(&error.to_string()),
+            Err(error) => return Err(refused(&name, error)),
+        };
         let reason = if loaded.model.spec().generates() {
             difference(&loaded.tokenizer, tokenizer)
         } else {
@@ -94,7 +152,8 @@ impl Chosen {
         };
         match reason {
             None => Ok(Some(loaded.model)),
-            Some(reason) if self.is_own => Err(ApiError::internal(format!(
+            Some(reason) if self.by == By::Layer => without(&reason),
+            Some(reason) if self.by == By::OwnSetting => Err(ApiError::internal(format!(
                 "draft model '{name}' cannot draft for '{big}': {reason}; \
                  change LLMSRV_DRAFT_MODEL"
             ))),

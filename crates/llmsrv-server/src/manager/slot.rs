@@ -31,6 +31,8 @@ pub(super) struct Key {
     adapters: Vec<PathBuf>,
     /// The draft model of this name alone.
     draft: Option<ModelName>,
+    /// The draft model that this name brings.
+    own_draft: Option<PathBuf>,
 }
 
 pub(super) struct Slot {
@@ -101,6 +103,7 @@ impl Key {
             projectors: stored.projectors.clone(),
             adapters: stored.adapters.clone(),
             draft: draft.cloned(),
+            own_draft: stored.draft.clone(),
         }
     }
 }

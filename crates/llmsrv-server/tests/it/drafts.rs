@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::Method;
 use llmsrv_engine::{
-    Loader,
+    LoadError, Loader, Speculation,
     fake::{self, Answer, FakeOptions},
 };
-use llmsrv_gguf::GgufFile;
+use llmsrv_gguf::{GgufFile, Metadata, Writer};
 use llmsrv_server::Settings;
+use llmsrv_store::LayerKind;
 use llmsrv_tokenizer::{Algorithm, TokenKind, Tokenizer, Vocab};
 use serde_json::json;
 
@@ -19,12 +20,23 @@ type LoadedNames = Arc<Mutex<Vec<String>>>;
 
 /// A server with these draft models. The model `other` has another vocabulary.
 fn guessing(drafts: &[&str], memory_limit: Option<u64>) -> (Host, LoadedNames) {
+    guessing_with(drafts, memory_limit, |_| {})
+}
+
+fn guessing_with(
+    drafts: &[&str],
+    memory_limit: Option<u64>,
+    change: fn(&mut Settings),
+) -> (Host, LoadedNames) {
     let names = LoadedNames::default();
     let seen = names.clone();
     let loader: Loader = Arc::new(move |path, _| {
         let file = GgufFile::open(path).unwrap();
         let name = file.metadata().str("general.basename").unwrap_or_default();
         names_of(&seen).push(name.to_owned());
+        if name == "broken" {
+            return Err(LoadError::Io(std::io::Error::other("it is gone")));
+        }
         let mut loaded = fake::loaded(FakeOptions {
             answer: Answer::Text("It was a bright cold day in April.".into()),
             weight_bytes: 1000,
@@ -35,10 +47,11 @@ fn guessing(drafts: &[&str], memory_limit: Option<u64>) -> (Host, LoadedNames) {
         }
         Ok(loaded)
     });
-    let settings = Settings {
+    let mut settings = Settings {
         draft_models: drafts.iter().map(|text| text.parse().unwrap()).collect(),
         ..configured(|config| config.memory_limit = memory_limit)
     };
+    change(&mut settings);
     (host_loading(settings, loader), names)
 }
 
@@ -115,4 +128,51 @@ async fn a_small_model_that_is_not_there_is_an_error() {
     let text =
         "draft model 'nowhere:latest' not found: pull it, or take it out of LLMSRV_DRAFT_MODEL";
     assert_eq!((status, answer), (500, json!({"error": text})));
+}
+
+/// A small model file; its facts are known if its architecture is.
+fn file(architecture: &str, name: &str) -> Vec<u8> {
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", architecture);
+    metadata.set("general.basename", name);
+    if architecture == "llama" {
+        for (key, value) in [
+            ("block_count", 1u32),
+            ("embedding_length", 8),
+            ("attention.head_count", 2),
+            ("attention.head_count_kv", 2),
+        ] {
+            metadata.set(format!("llama.{key}"), value);
+        }
+    }
+    Writer::new(metadata).to_bytes().unwrap()
+}
+
+#[tokio::test]
+async fn a_model_brings_its_draft_model() {
+    let loaded = async |drafts: &[&str], small: &[u8], change: fn(&mut Settings)| {
+        let (host, names) = guessing_with(drafts, None, change);
+        let big = file("llama", "big");
+        let layers = [(LayerKind::Model, &big[..]), (LayerKind::Draft, small)];
+        host.put_layers("big", "{}", &layers);
+        let (status, answer) = host.ask(json!({"model": "big"})).await;
+        assert_eq!(status, 200, "{answer}");
+        names_of(&names).clone()
+    };
+    let small = file("llama", "small");
+    assert_eq!(loaded(&[], &small, |_| {}).await, ["big", "small"]);
+    // A setting goes before it.
+    assert_eq!(
+        loaded(&["thinker"], &small, |_| {}).await,
+        ["big", "thinker"]
+    );
+    let off = |settings: &mut Settings| settings.speculation = Speculation::Off;
+    assert_eq!(loaded(&[], &small, off).await, ["big"]);
+    // One that cannot draft, or not be loaded, is left out.
+    let other = file("llama", "speaker");
+    assert_eq!(loaded(&[], &other, |_| {}).await, ["big", "speaker"]);
+    let broken = file("llama", "broken");
+    assert_eq!(loaded(&[], &broken, |_| {}).await, ["big", "broken"]);
+    let part = file("llama_part", "part");
+    assert_eq!(loaded(&[], &part, |_| {}).await, ["big"]);
 }
