@@ -146,7 +146,7 @@ pub struct GlobalArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve models over HTTP
-    #[command(long_about = serve::ABOUT)]
+    #[command(alias = "start", long_about = serve::ABOUT)]
     Serve(ServeArgs),
     /// Chat with a model, or ask it one thing
     #[command(long_about = run::ABOUT)]
@@ -298,7 +298,7 @@ pub fn meant(typed: &str) -> Option<String> {
 
 /// Words that other programs use for what these commands do.
 const OTHER_WORDS: &[(&[&str], &str)] = &[
-    (&["start", "server", "up"], "serve"),
+    (&["server", "up"], "serve"),
     (&["restart", "reload"], "serve --background --restart"),
     (&["chat", "ask", "generate", "prompt"], "run"),
     (&["delete", "remove", "del", "uninstall"], "rm"),

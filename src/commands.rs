@@ -62,7 +62,13 @@ pub fn logkit(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
     let global = parsed.global;
     let Some(command) = parsed.command else {
-        term::line(cli::command().render_help().ansi())?;
+        // Where nothing is done there is nothing to log: `-v` is the version, as others have it.
+        let mut program = cli::command();
+        if global.more > 0 {
+            term::line(program.render_version().trim_end())?;
+        } else {
+            term::line(program.render_help().ansi())?;
+        }
         return Ok(ExitCode::SUCCESS);
     };
     let plain = |global| {
@@ -79,7 +85,13 @@ pub fn dispatch(parsed: Cli) -> Result<ExitCode, Failure> {
         Command::Launch(args) => launch::run(&plain(global)?, &args),
         Command::Search(args) => search::run(&plain(global)?, &args),
         Command::List(args) => list::run(&plain(global)?, &args),
-        Command::Show(args) => show::run(&plain(global)?, &args),
+        Command::Show(mut args) => {
+            let mut global = global;
+            // The first `-v` is this command's own.
+            args.verbose |= global.more > 0;
+            global.more = global.more.saturating_sub(1);
+            show::run(&plain(global)?, &args)
+        }
         Command::Ps(args) => ps::run(&plain(global)?, &args),
         Command::Stop(args) => stop::run(&plain(global)?, &args),
         Command::Status(args) => return status::run(&plain(global)?, &args),

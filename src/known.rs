@@ -16,7 +16,8 @@ pub struct Known {
     /// It can call tools.
     pub calls_tools: bool,
     has_template: bool,
-    embeds_only: bool,
+    /// It makes vectors, and no text.
+    pub embeds_only: bool,
 }
 
 impl Known {
@@ -87,6 +88,17 @@ pub async fn names(client: &Client) -> Result<Vec<String>, client::Error> {
         .map(|name| short(name).to_owned())
         .filter(|name| name != "default")
         .collect())
+}
+
+/// Leaves the models of a list whose names begin with a text, in any letter case.
+pub fn keep_named(listed: &mut Value, prefix: &str) {
+    let prefix = prefix.to_lowercase();
+    if let Some(models) = listed["models"].as_array_mut() {
+        models.retain(|model| {
+            let name = model["name"].as_str().unwrap_or_default();
+            name.to_lowercase().starts_with(&prefix)
+        });
+    }
 }
 
 /// Returns the model that was probably meant. Names that differ in numbers or tags alone are those

@@ -1,8 +1,45 @@
-//! What is known of a model, for people.
+//! What is known of a model, or of all, for people.
 
+use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::term::STRONG;
+use crate::{
+    format,
+    term::{self, STRONG},
+};
+
+/// Lays out a list of models, in its order.
+pub fn list(listed: Value) -> Result<String, serde_json::Error> {
+    let listed: Listed = serde_json::from_value(listed)?;
+    let now = Timestamp::now();
+    let row = |model: &Model| {
+        let id = model.digest.chars().take(12).collect();
+        let modified = model
+            .modified_at
+            .parse()
+            .map_or_else(|_| "-".to_owned(), |at| format::ago(at, now));
+        vec![model.name.clone(), id, format::size(model.size), modified]
+    };
+    let rows: Vec<Vec<String>> = listed.models.iter().map(row).collect();
+    Ok(term::table(&["NAME", "ID", "SIZE", "MODIFIED"], &rows))
+}
+
+/// What is printed of the answer; a server of another kind may leave fields out.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Listed {
+    models: Vec<Model>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Model {
+    name: String,
+    digest: String,
+    size: u64,
+    modified_at: String,
+}
 
 /// Lays out the facts people look for, by section; with `verbose` also all metadata and tensors.
 pub fn overview(shown: &Value, verbose: bool) -> String {

@@ -73,15 +73,20 @@ fn failed(model: Option<&str>, error: client::Error) -> Failure {
 
 const NOT_THERE: &str = "the registry has no model of this name and tag";
 
-/// Pulls a model that is asked for and not there.
-pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Result<(), Failure> {
-    let request = serde_json::json!({ "model": model });
+/// Pulls a model that is asked for and not there; `request` is what `/api/pull` takes.
+pub async fn pull_missing(
+    context: &Context,
+    client: &Client,
+    request: &Value,
+) -> Result<(), Failure> {
+    let model = request["model"].as_str().unwrap_or_default();
     // This name stands for another model or for none; no registry has it.
     let default = "default".parse::<ModelName>().ok();
     if model.parse().ok() == default {
         return Ok(());
     }
-    let found: Result<Value, client::Error> = client.post("/api/show", &request).await;
+    let show = serde_json::json!({ "model": model });
+    let found: Result<Value, client::Error> = client.post("/api/show", &show).await;
     match found {
         Err(client::Error::Status { status: 404, .. }) => {}
         // Other mistakes show where the model is used.
@@ -99,7 +104,7 @@ pub async fn pull_missing(context: &Context, client: &Client, model: &str) -> Re
     if !context.global.quiet {
         term::note(format_args!("{model} is not here: pulling it"));
     }
-    let pulled = run(client, "/api/pull", &request, &mut shown(context, false)).await;
+    let pulled = run(client, "/api/pull", request, &mut shown(context, false)).await;
     pulled.map_err(|failure| {
         failure.context(format!("model '{model}' is not here and cannot be pulled"))
     })

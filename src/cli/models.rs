@@ -48,7 +48,7 @@ pub struct ShowArgs {
     /// Only the licence
     #[arg(long, group = "part")]
     pub license: bool,
-    /// Also all metadata and tensors
+    /// Also all metadata and tensors; -v does the same
     #[arg(long)]
     pub verbose: bool,
     /// Print JSON
@@ -98,9 +98,13 @@ pub struct PushArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     llmsrv ps                            What is in memory, and until when\n  \
+    llmsrv ps qwen                       Models whose name starts with qwen\n  \
     llmsrv ps --host gpu-box:11434       The same on another machine\n  \
     llmsrv ps --json | jq '.models[].size'")]
 pub struct PsArgs {
+    /// Only models whose name starts with this
+    #[arg(value_name = "PREFIX", add = ArgValueCompleter::new(complete::models))]
+    pub prefix: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

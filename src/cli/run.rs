@@ -24,6 +24,7 @@ pub const ABOUT: &str = "Chat with a model, or ask it one thing.\n\n\
         git diff | llmsrv run qwen3:0.6b \"Review:\"    Both: the prompt, then the text\n  \
         llmsrv run gemma3 \"What is in ./cat.png?\"     With an image\n  \
         llmsrv run qwen3:0.6b --format json \"Three colours as a JSON list\"\n  \
+        llmsrv run all-minilm \"Some text\" | jq length  The vector of a text, in one line of JSON\n  \
         llmsrv run default -o temperature=0 --verbose \"Hello!\"")]
 pub struct RunArgs {
     /// Model to use: a name, or the path of a GGUF file
@@ -59,6 +60,15 @@ pub struct RunArgs {
     #[arg(long, alias = "keep-alive", value_name = "TIME", allow_hyphen_values = true,
         value_parser = time)]
     pub keepalive: Option<String>,
+    /// Pull a model that is not here over plain http or with an unverified certificate, from a private network
+    #[arg(long)]
+    pub insecure: bool,
+    /// For a model that makes vectors: cut a text that is too long (false: refuse it)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub truncate: Option<bool>,
+    /// For a model that makes vectors: numbers of the vector that are printed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub dimensions: Option<u32>,
     /// Let the model think first
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub think: Option<ThinkArg>,

@@ -9,15 +9,18 @@ use crate::{
     connect::{running, runtime},
     context::Context,
     failure::Failure,
-    format, term,
+    format,
+    known::keep_named,
+    term,
 };
 
 /// Prints the models in the memory of the running server.
 pub fn run(context: &Context, args: &PsArgs) -> Result<(), Failure> {
-    let loaded: Value = runtime()?.block_on(async {
+    let mut loaded: Value = runtime()?.block_on(async {
         let client = running(context).await?;
         Ok::<_, Failure>(client.get("/api/ps").await?)
     })?;
+    keep_named(&mut loaded, args.prefix.as_deref().unwrap_or_default());
     if args.json {
         term::json(&loaded)?;
         return Ok(());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     cli::{RunArgs, ThinkArg},
@@ -61,14 +61,21 @@ async fn converse(
     setup: Setup,
     prompt: Option<String>,
 ) -> Result<(), Failure> {
-    pull_missing(context, &session.client, &session.model).await?;
+    let pull = json!({ "model": session.model, "insecure": args.insecure });
+    pull_missing(context, &session.client, &pull).await?;
     let images = setup.images.clone();
     setup.apply(session, args);
+    // What goes wrong here goes wrong below, and is told there.
+    let known = Known::ask(&session.client, &session.model).await.ok();
+    if let Some(known) = known.as_ref().filter(|known| known.embeds_only) {
+        return embed(args, session, known, prompt).await;
+    }
+    if args.truncate.is_some() || args.dimensions.is_some() {
+        term::warning("--truncate and --dimensions are for models that make vectors");
+    }
     let Some(prompt) = prompt else {
         return chat::run(context, session, images).await;
     };
-    // What goes wrong here goes wrong below, and is told there.
-    let known = Known::ask(&session.client, &session.model).await.ok();
     let sees = known.as_ref().is_some_and(|known| known.sees);
     let mut prompt = Prompt::new(prompt, sees)?;
     if let Some(known) = known.filter(|known| !known.sees && !images.is_empty()) {
@@ -79,6 +86,46 @@ async fn converse(
     match session.answer(prompt, std::future::pending()).await {
         Ok(Ended::Cut) => Err(Failure::failed(CUT)),
         answered => answered.map(drop),
+    }
+}
+
+/// Prints the vector of a text, in one line of JSON.
+async fn embed(
+    args: &RunArgs,
+    session: &Session,
+    known: &Known,
+    text: Option<String>,
+) -> Result<(), Failure> {
+    let name = known.shown();
+    if !args.images.is_empty() {
+        return Err(Failure::failed(format!("{name} sees no images")));
+    }
+    let Some(text) = text else {
+        let usage = format!("{name} makes vectors of texts, and there is no text");
+        let hint = format!(
+            "`llmsrv run {} TEXT` prints the vector of a text",
+            args.model
+        );
+        return Err(Failure::usage(usage).hint(hint));
+    };
+    let mut request = json!({ "model": session.model, "input": text, "options": session.options });
+    for (member, value) in [
+        ("keep_alive", session.keep_alive.clone().map(Value::from)),
+        ("truncate", args.truncate.map(Value::from)),
+        ("dimensions", args.dimensions.map(Value::from)),
+    ] {
+        if let Some(value) = value {
+            request[member] = value;
+        }
+    }
+    let answer: Value = session
+        .client
+        .post("/api/embed", &request)
+        .await
+        .with_context(|| format!("cannot run {}", session.model))?;
+    match &answer["embeddings"][0] {
+        vector @ Value::Array(_) => Ok(term::line(vector)?),
+        _ => Err(Failure::failed("the server made no vector")),
     }
 }
 

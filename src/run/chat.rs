@@ -1,6 +1,7 @@
 //! A chat in a terminal: reads lines, understands commands, prints answers.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
@@ -20,7 +21,7 @@ use crate::{
     context::Context,
     failure::Failure,
     known::{self, Known},
-    overview::overview,
+    overview::{self, overview},
     run::{
         CUT, Ended, Prompt, Session, files, options,
         slash::{COMMANDS, Input, Lines, Set, ShowPart, parse},
@@ -42,7 +43,7 @@ pub async fn run(
         match parse(&input) {
             Input::Text(text) if text.trim().is_empty() => {}
             Input::Text(text) => say(session, text, sees, &mut images).await,
-            Input::Edit(text) => match edit(text).await {
+            Input::Edit(text) => match edit(text, editor(context)).await {
                 Ok(text) if text.trim().is_empty() => term::note("Nothing was written."),
                 Ok(text) => {
                     term::note(&text);
@@ -78,6 +79,11 @@ pub async fn run(
             },
             Input::Show(part) => {
                 if let Err(failure) = show(session, part).await {
+                    term::failure(&failure, false);
+                }
+            }
+            Input::List(prefix) => {
+                if let Err(failure) = list(session, &prefix).await {
                     term::failure(&failure, false);
                 }
             }
@@ -216,9 +222,14 @@ fn last_answer(session: &Session) -> Option<&str> {
     Some(&last.content)
 }
 
+/// Returns the command of the user's editor.
+fn editor(context: &Context) -> OsString {
+    let set = context.config().client.editor.clone();
+    set.map_or_else(llmsrv_config::editor, OsString::from)
+}
+
 /// Lets the user write in an editor of their own; returns the text.
-async fn edit(text: String) -> Result<String, Failure> {
-    let editor = llmsrv_config::editor();
+async fn edit(text: String, editor: OsString) -> Result<String, Failure> {
     let written = tokio::task::spawn_blocking(move || -> anyhow::Result<String> {
         let mut file = tempfile::Builder::new()
             .prefix("llmsrv-")
@@ -362,6 +373,13 @@ async fn show(session: &Session, part: ShowPart) -> Result<(), Failure> {
         term::line(text)?;
     }
     Ok(())
+}
+
+/// Prints the models whose names begin with a text.
+async fn list(session: &Session, prefix: &str) -> Result<(), Failure> {
+    let mut listed: Value = session.client.get("/api/tags").await?;
+    known::keep_named(&mut listed, prefix);
+    Ok(term::line(overview::list(listed)?)?)
 }
 
 fn help() -> Result<(), Failure> {

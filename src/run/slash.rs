@@ -15,6 +15,8 @@ pub enum Input {
     Set(Set),
     /// `/show WHAT`
     Show(ShowPart),
+    /// `/list [PREFIX]`
+    List(String),
     /// `/load MODEL`, or a file with a conversation
     Load(String),
     /// `/save MODEL`, or a file for the conversation
@@ -98,6 +100,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
         "/show system",
         "Or license, modelfile, parameters, template",
     ),
+    ("/list [PREFIX]", "List the models"),
     ("/load MODEL", "Change model; FILE.json: go on with a chat"),
     (
         "/save MODEL",
@@ -138,6 +141,7 @@ pub fn parse(input: &str) -> Input {
             Input::Wrong("usage: /save MODEL, /save FILE.json or /save FILE.md".to_owned())
         }
         "/save" => Input::Save(rest.to_owned()),
+        "/list" => Input::List(rest.to_owned()),
         "/set" => set(rest),
         "/show" => match rest {
             "" | "info" => Input::Show(ShowPart::Info),
@@ -298,6 +302,8 @@ mod tests {
             ),
             ("/show", Input::Show(ShowPart::Info)),
             ("/show template", Input::Show(ShowPart::Template)),
+            ("/list", Input::List(String::new())),
+            ("/list qwen", Input::List("qwen".into())),
             ("/load other:1b", Input::Load("other:1b".into())),
             ("/save mine", Input::Save("mine".into())),
             ("/undo", Input::Undo),

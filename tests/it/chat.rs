@@ -99,6 +99,30 @@ async fn lines_are_added_answers_stopped_and_help_fits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_chats_with_a_model_that_makes_vectors() {
+    let router = Router::new().fallback(any(async || {
+        json!({"version": "1", "capabilities": ["embedding"]}).to_string()
+    }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    tokio::task::spawn_blocking(move || {
+        let tmux = Tmux::open(100, 40);
+        let sandbox = Sandbox::new();
+        tmux.line(&format!("export HOME={}", sandbox.path().display()));
+        let program = env!("CARGO_BIN_EXE_llmsrv");
+        tmux.line(&format!("clear; {program} run vectors --host {host}"));
+        let screen = tmux.wait_for("`llmsrv run vectors TEXT` prints the vector of a text");
+        assert!(
+            screen.contains("vectors makes vectors of texts, and there is no text"),
+            "{screen}"
+        );
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_chat_says_with_whom_and_a_saved_one_goes_on() {
     let sandbox = Sandbox::new();
     let server = sandbox.serve();
@@ -150,7 +174,7 @@ async fn echoing() -> (String, Receiver<Value>) {
         let said = messages.last().map(|it| it["content"].clone());
         let mut answer = json!({
             "version": "1", "capabilities": ["completion"], "template": "{{ .System }}",
-            "models": [{"name": "x:latest", "context_length": 100}],
+            "models": [{"name": "x:latest", "context_length": 100}, {"name": "y:latest"}],
             "model": "x", "created_at": "2026-01-01T00:00:00Z", "done": true,
             "prompt_eval_count": 30, "eval_count": 15,
             "message": {"role": "assistant", "content": ""},
@@ -186,7 +210,8 @@ async fn answers_are_shown_taken_back_tried_again_copied_and_kept() {
         // An editor that writes what it is told to.
         write("editor", "#!/bin/sh\nprintf '%s by hand' \"$1\" > \"$2\"\n");
         tmux.line(&format!(
-            "export HOME={home} XDG_STATE_HOME={home}/state EDITOR='sh {home}/editor written'; cd {home}"
+            "export HOME={home} XDG_STATE_HOME={home}/state EDITOR='sh {home}/editor written'; cd {home}; \
+             export OLLAMA_EDITOR='sh {home}/editor set'"
         ));
         let program = env!("CARGO_BIN_EXE_llmsrv");
         tmux.line(&format!("clear; {program} run x --host {host} --seed 7 --temperature 0.5 --num-predict 9"));
@@ -219,8 +244,11 @@ async fn answers_are_shown_taken_back_tried_again_copied_and_kept() {
         tmux.line("/edit");
         let asked = next();
         let said = asked["messages"].as_array().unwrap().last().unwrap()["content"].clone();
-        assert_eq!(said, "written by hand");
-        tmux.wait_for("This is written by hand of 5.");
+        assert_eq!(said, "set by hand");
+        tmux.wait_for("This is set by hand of 5.");
+        tmux.line("/list X");
+        let screen = tmux.wait_for("MODIFIED");
+        assert!(screen.contains("x:latest") && !screen.contains("y:latest"), "{screen}");
         tmux.line("/copy");
         tmux.wait_for("Copied, if this terminal allows it.");
         tmux.line("/save talk.json");
@@ -237,6 +265,14 @@ async fn answers_are_shown_taken_back_tried_again_copied_and_kept() {
         tmux.line("three");
         assert_eq!(next()["messages"].as_array().unwrap().len(), 7);
         tmux.wait_for("This is **three** of `7`.");
+        tmux.line("/bye");
+        tmux.wait_until("shell", |screen| screen.trim_end().ends_with("ready>"));
+        // Without that setting it is the editor of all programs.
+        tmux.line(&format!("clear; unset OLLAMA_EDITOR; {program} run x --host {host}"));
+        tmux.wait_for(ready);
+        tmux.line("/edit");
+        assert_eq!(next()["messages"][0]["content"], "written by hand");
+        tmux.wait_for("This is written by hand of 1.");
         tmux.line("/bye");
         tmux.wait_until("shell", |screen| screen.trim_end().ends_with("ready>"));
         // A pipe gets the answer as it is, and what is piped in names no files.

@@ -1,7 +1,18 @@
 //! The command line as scripts and people use it.
 
-use std::{collections::BTreeMap, io::Write, path::Path, process::Stdio};
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::Path,
+    process::Stdio,
+    sync::mpsc::{self, Receiver},
+};
 
+use axum::{
+    Router,
+    http::{StatusCode, Uri},
+    routing::any,
+};
 use serde_json::{Value, json};
 
 use crate::util::{Output, Sandbox};
@@ -61,6 +72,119 @@ async fn run_uses_the_running_server() {
     .ok();
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!(listed["models"].as_array().unwrap().len(), 1, "{listed}");
+}
+
+/// A server that has an embedding model and another one loaded. Returns where it is and what it is asked.
+async fn embedding() -> (String, Receiver<(String, Value)>) {
+    let (asked, questions) = mpsc::channel();
+    let router = Router::new().fallback(any(move |uri: Uri, body: String| {
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let (status, answer) = match uri.path() {
+            "/api/show" if body["model"] == "absent" => (404, json!({"error": "not found"})),
+            "/api/show" => (200, json!({"capabilities": ["embedding"], "template": ""})),
+            "/api/embed" => (200, json!({"embeddings": [[0.25, -1e-7], [3.0]]})),
+            "/api/pull" => (200, json!({"status": "success"})),
+            _ => (
+                200,
+                json!({"version": "1", "models": [{"name": "Vectors:latest"}, {"name": "other"}]}),
+            ),
+        };
+        asked.send((uri.path().to_owned(), body)).unwrap();
+        async move { (StatusCode::from_u16(status).unwrap(), answer.to_string()) }
+    }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (host, questions)
+}
+
+/// Runs a command beside a server in this process.
+async fn beside(host: &str, args: &'static [&'static str]) -> Output {
+    let host = host.to_owned();
+    let run = move || {
+        let sandbox = Sandbox::new();
+        Output::of(sandbox.command().args(args).env("LLMSRV_HOST", host))
+    };
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_embedding_model_is_run_for_a_vector() {
+    let (host, questions) = embedding().await;
+    let embedded = || {
+        let mut asked = questions.try_iter();
+        let (_, body) = asked.find(|(path, _)| path == "/api/embed").unwrap();
+        body
+    };
+    let output = beside(&host, &["run", "vectors", "some", "text"])
+        .await
+        .ok();
+    assert_eq!(
+        (&output.stdout[..], &output.stderr[..]),
+        ("[0.25,-1e-7]\n", "")
+    );
+    let expected = json!({"model": "vectors", "input": "some text", "options": {}});
+    assert_eq!(embedded(), expected);
+    let all = &[
+        "run",
+        "vectors",
+        "text",
+        "--keepalive",
+        "5m",
+        "--truncate=false",
+        "--dimensions",
+        "2",
+    ];
+    beside(&host, all).await.ok();
+    let expected = json!({"model": "vectors", "input": "text", "options": {}, "keep_alive": "5m",
+        "truncate": false, "dimensions": 2});
+    assert_eq!(embedded(), expected);
+    beside(&host, &["run", "vectors", "text", "--truncate"])
+        .await
+        .ok();
+    assert_eq!(embedded()["truncate"], true);
+    let refused = beside(&host, &["run", "vectors", "x", "--dimensions", "0"]).await;
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_model_that_is_run_is_pulled_as_it_is_asked_for() {
+    let (host, questions) = embedding().await;
+    for (args, insecure) in [
+        (&["run", "absent", "x"][..], false),
+        (&["run", "absent", "x", "--insecure"], true),
+    ] {
+        beside(&host, args).await;
+        let pulled = questions.try_iter().find(|(path, _)| path == "/api/pull");
+        let expected = json!({"model": "absent", "insecure": insecure});
+        assert_eq!(pulled.unwrap().1, expected, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn words_of_other_programs_are_understood() {
+    let (host, questions) = embedding().await;
+    let output = beside(&host, &["ps", "vec"]).await.ok();
+    assert!(output.stdout.contains("Vectors:latest"), "{output:?}");
+    assert!(!output.stdout.contains("other"), "{output:?}");
+    let listed = beside(&host, &["ps", "oth", "--json"]).await.ok().json();
+    assert_eq!(listed["models"], json!([{"name": "other"}]));
+    questions.try_iter().for_each(drop);
+    for (args, verbose) in [
+        (&["show", "vectors"][..], false),
+        (&["show", "-v", "vectors"], true),
+        (&["show", "vectors", "--verbose"], true),
+    ] {
+        let output = beside(&host, args).await.ok();
+        assert_eq!(output.stderr, "", "{args:?}");
+        let shown = questions.try_iter().find(|(path, _)| path == "/api/show");
+        assert_eq!(shown.unwrap().1["verbose"], verbose, "{args:?}");
+    }
+    let sandbox = Sandbox::new();
+    let version = sandbox.run(&["-V"]).ok().stdout;
+    assert_eq!(sandbox.run(&["-v"]).ok().stdout, version);
+    let help = |command: &str| sandbox.run(&[command, "--help"]).ok().stdout;
+    assert_eq!(help("start"), help("serve"));
 }
 
 #[test]

@@ -294,7 +294,7 @@ fn mistakes_are_told_with_what_was_meant() {
     for (args, code, says) in [
         (&["delete", "x"][..], 2, "'rm'"),
         (&["restart"], 2, "serve --background --restart"),
-        (&["start"], 2, "'serve'"),
+        (&["up"], 2, "'serve'"),
         (&["chat"], 2, "'run'"),
         (&["rnu"], 2, "'run'"),
         (&["update"], 2, "'pull'"),
