@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::{
     call::{self, Call},
     python,
+    typed::typed,
 };
 
 /// A block of calls.
@@ -185,8 +186,7 @@ impl<'a> Braces<'a> {
 }
 
 /// The calls in `<invoke name="f"> <parameter name="k">v</parameter> … </invoke> …`; none if one of them
-/// names no known tool. A value is text where it says so (`string="true"`) or the tool's schema does, else
-/// JSON if it is JSON.
+/// names no known tool. A value is text where it says so (`string="true"`), else what the tool's schema says.
 fn invokes(text: &str, prefix: &str, tools: &[Tool]) -> Vec<Call> {
     let open = |name: &str| format!("<{prefix}{name} name=\"");
     let close = |name: &str| format!("</{prefix}{name}>");
@@ -212,7 +212,7 @@ fn invokes(text: &str, prefix: &str, tools: &[Tool]) -> Vec<Call> {
             let value = if attributes.contains("string=\"true\"") {
                 value.into()
             } else {
-                call::typed(tool, key, value)
+                typed(tool, key, value)
             };
             arguments.insert(key.to_owned(), value);
             body = after;

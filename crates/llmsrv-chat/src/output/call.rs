@@ -3,7 +3,7 @@
 use llmsrv_api::native::Tool;
 use serde_json::{Map, Value};
 
-use super::python;
+use super::{python, typed::typed};
 
 /// A call as the model wrote it.
 #[derive(Debug, PartialEq)]
@@ -82,8 +82,8 @@ pub(super) fn parse_python(text: &str, tools: &[Tool]) -> Vec<Call> {
     calls.collect::<Option<_>>().unwrap_or_default()
 }
 
-/// The call in `<function=name> <parameter=key> value </parameter> … </function>`. A value is text if
-/// the tool's schema says so, else JSON if it is JSON.
+/// The call in `<function=name> <parameter=key> value </parameter> … </function>`. What
+/// a value is, the tool's schema says ([`typed`]).
 pub(super) fn parse_tagged(text: &str, tools: &[Tool]) -> Vec<Call> {
     let Some((_, function)) = text.split_once("<function=") else {
         return Vec::new();
@@ -127,20 +127,6 @@ pub(super) fn parse_pairs(text: &str, tools: &[Tool]) -> Vec<Call> {
         name: tool.function.name.clone(),
         arguments,
     }]
-}
-
-/// A value that was written as bare text, without one line break on either side: text if the tool's schema
-/// says so, else JSON if it is JSON.
-pub(super) fn typed(tool: &Tool, key: &str, value: &str) -> Value {
-    let value = value.strip_prefix('\n').unwrap_or(value);
-    let value = value.strip_suffix('\n').unwrap_or(value);
-    let is_text = tool.function.parameters["properties"][key]["type"] == "string";
-    let json = if is_text {
-        None
-    } else {
-        serde_json::from_str(value.trim()).ok()
-    };
-    json.unwrap_or_else(|| value.into())
 }
 
 /// Whether an object whose first key is `key` (with its quotes) may be a call.

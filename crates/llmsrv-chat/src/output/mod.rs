@@ -16,11 +16,13 @@ mod harmony;
 mod python;
 mod thinking;
 mod tools;
+mod typed;
 mod whole;
 
 use llmsrv_api::native::{Tool, ToolCall};
 
 use crate::id::tool_call_id;
+use crate::marks::TAGS;
 use crate::prompt::Think;
 use crate::template::Template;
 use answer::AnswerMarks;
@@ -83,7 +85,12 @@ impl OutputSplitter {
                 .then(|| HarmonySplitter::new(prompt_tail, tools)),
             thinking: tags.map(|(open, close)| {
                 let opened = prompt_tail.trim_end().ends_with(open);
-                ThinkingSplitter::new(open, close, opened)
+                let call = template.tool_tag();
+                // Bare JSON may be thinking.
+                let call = Some(call)
+                    .filter(|call| TAGS.contains(call) || !call.starts_with(['{', '[']))
+                    .filter(|_| !tools.is_empty());
+                ThinkingSplitter::new(open, close, call, opened)
             }),
             answer: AnswerMarks::of(template.source()),
             tools: (!tools.is_empty())

@@ -100,6 +100,10 @@ fn thinking_is_told_from_content() {
         ("<think>a</think>b</think>c", false, r#"T"a" C"b</think>c""#),
         ("\n a</think>\nc", true, r#"T"a" C"c""#),
         ("a", true, r#"T"a""#),
+        ("\n<think>\na</think>c", true, r#"T"a" C"c""#),
+        ("<think><think>a</think>c", true, r#"T"<think>a" C"c""#),
+        ("a <think>b</think>c", true, r#"T"a <think>b" C"c""#),
+        ("<think", true, r#"T"<think""#),
         ("", false, ""),
         (" ", false, r#"C" ""#),
     ];
@@ -117,6 +121,85 @@ fn thinking_is_told_from_content() {
             "{answer:?}"
         );
     }
+}
+
+/// Some models call a tool without an end of their thinking.
+#[test]
+fn a_call_ends_thinking_that_is_not_closed() {
+    let call =
+        "<tool_call>\n{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Rome\"}}\n</tool_call>";
+    let called = r#"get_weather{"city":"Rome"}"#;
+    let cases = [
+        // Answer, expected.
+        (
+            format!("I will look it up.\n{call}"),
+            format!(r#"T"I will look it up.\n" {called}"#),
+        ),
+        (
+            format!("Look it up. {call}\n{call}"),
+            format!(r#"T"Look it up. " {called} {called}"#),
+        ),
+        (call.to_owned(), called.to_owned()),
+        // It is closed after all.
+        (
+            format!("So:\n{call}\nYes.</think>\n{call}"),
+            format!("T{:?} {called}", format!("So:\n{call}\nYes.")),
+        ),
+        // The call is in a block of code, in a sentence or in backticks.
+        (
+            format!("So:\n```\n{call}\n```\n"),
+            format!("T{:?}", format!("So:\n```\n{call}\n```\n")),
+        ),
+        (
+            format!("They use {call}"),
+            format!("T{:?}", format!("They use {call}")),
+        ),
+        (
+            format!("They say: `{call}`."),
+            format!("T{:?}", format!("They say: `{call}`.")),
+        ),
+        (
+            format!("```\n<x>\n```\n{call}"),
+            format!(r#"T"```\n<x>\n```\n" {called}"#),
+        ),
+        // Words about the tag.
+        (
+            "<tool_call> is a tag.\n<tool_call> is, too".to_owned(),
+            r#"T"<tool_call> is a tag.\n<tool_call> is, too""#.to_owned(),
+        ),
+        // It was cut.
+        (format!("Hm.\n{}", &call[..40]), r#"T"Hm.\n""#.to_owned()),
+    ];
+    let check = |tail: &str, answer: &str, expected: &str| {
+        for at in (0..answer.len()).filter(|at| answer.is_char_boundary(*at)) {
+            let template = template("<tool_call>");
+            let mut splitter =
+                OutputSplitter::new(&template, tail, &tools(), Some(Think::On), Bound::Nothing);
+            let pieces = split(&mut splitter, &[&answer[..at], &answer[at..]]);
+            assert_eq!(show(&pieces), expected, "{answer:?} cut at {at}");
+        }
+    };
+    for (answer, expected) in cases {
+        check("<think>\n", &answer, &expected);
+        check("", &format!("<think>{answer}"), &expected);
+    }
+    // Words about a tag are not held back.
+    let template = template("<tool_call>");
+    let mut splitter = OutputSplitter::new(
+        &template,
+        "<think>",
+        &tools(),
+        Some(Think::On),
+        Bound::Nothing,
+    );
+    assert_eq!(
+        show(&splitter.push("<tool_call> is a tag. ")),
+        r#"T"<tool_call> is a tag. ""#
+    );
+    // Nobody can call.
+    let mut splitter =
+        OutputSplitter::new(&template, "<think>", &[], Some(Think::On), Bound::Nothing);
+    assert_eq!(show(&split(&mut splitter, &[call])), format!("T{call:?}"));
 }
 
 #[test]
@@ -598,6 +681,118 @@ fn calls_in_blocks() {
     }
     let deep = format!("<|tool_call>call:get{{a:{}", "[".repeat(100_000));
     check_bound_once("<|tool_call>", &format!("{deep}}}<tool_call|>"), "");
+}
+
+/// What a bare value is, the schema says, whatever words it takes for that.
+#[test]
+fn bare_values_have_the_types_of_the_schema() {
+    let circle = json!({"anyOf": vec![json!({"$ref": "#/$defs/circle"}); 50]});
+    let parameters = |schema: &Value| {
+        let defs = json!({
+            "size": {"type": "string", "enum": ["1", "2"]},
+            "circle": circle,
+        });
+        json!({"$defs": defs, "properties": {"it": schema}})
+    };
+    let optional = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
+    let flag = json!({"type": "boolean"});
+    for (schema, written, expected) in [
+        (json!({"type": "string"}), "12345", json!("12345")),
+        (json!({"type": "string"}), "\"a\"", json!("\"a\"")),
+        (optional.clone(), "12345", json!("12345")),
+        (optional.clone(), "True", json!("True")),
+        (optional.clone(), "null", json!(null)),
+        // As a grammar makes the model write it.
+        (optional, "\"12345\"", json!("12345")),
+        (
+            json!({"type": ["string", "null"]}),
+            "{\"a\":1}",
+            json!("{\"a\":1}"),
+        ),
+        (
+            json!({"type": ["string", "object"]}),
+            "{\"a\":1}",
+            json!({"a": 1}),
+        ),
+        (json!({"type": ["string", "integer"]}), "7", json!(7)),
+        (json!({"type": ["string", "integer"]}), "7.5", json!("7.5")),
+        (
+            json!({"oneOf": [{"type": "number"}, {"type": "string"}]}),
+            "7",
+            json!(7),
+        ),
+        (json!({"$ref": "#/$defs/size"}), "1", json!("1")),
+        (
+            json!({"allOf": [{"$ref": "#/$defs/size"}], "default": "1"}),
+            "1",
+            json!("1"),
+        ),
+        (json!({"enum": ["1", "2"]}), "1", json!("1")),
+        (json!({"enum": [1, "2"]}), "1", json!(1)),
+        (json!({"const": "true"}), "true", json!("true")),
+        (flag.clone(), "True", json!(true)),
+        (flag.clone(), " FALSE ", json!(false)),
+        (
+            json!({"anyOf": [flag, {"type": "null"}]}),
+            "False",
+            json!(false),
+        ),
+        // Neither is right: what the model wrote is closest.
+        (json!({"type": "integer"}), "null", json!(null)),
+        (json!({"type": "integer"}), "many", json!("many")),
+        // Nothing is known.
+        (json!({}), "12345", json!(12345)),
+        (
+            json!({"anyOf": [{"type": "string"}, {}]}),
+            "12345",
+            json!(12345),
+        ),
+        (json!({"$ref": "#/$defs/circle"}), "12345", json!(12345)),
+        (
+            json!({"$ref": "https://example.com"}),
+            "12345",
+            json!(12345),
+        ),
+    ] {
+        let tool = Tool {
+            function: ToolFunction {
+                name: "f".into(),
+                parameters: parameters(&schema),
+                ..ToolFunction::default()
+            },
+            ..tools().remove(0)
+        };
+        for (tag, answer) in [
+            (
+                "<tool_call>",
+                format!(
+                    "<tool_call>\n<function=f>\n<parameter=it>\n{written}\n</parameter>\n</function>\n</tool_call>"
+                ),
+            ),
+            (
+                "<tool_call>",
+                format!(
+                    "<tool_call>f\n<arg_key>it</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>"
+                ),
+            ),
+            (
+                "<minimax:tool_call>",
+                format!(
+                    "<minimax:tool_call><invoke name=\"f\"><parameter name=\"it\">{written}</parameter></invoke></minimax:tool_call>"
+                ),
+            ),
+        ] {
+            let tools = [tool.clone()];
+            let mut splitter =
+                OutputSplitter::new(&template(tag), "", &tools, None, Bound::Nothing);
+            let pieces = split(&mut splitter, &[&answer]);
+            assert_eq!(
+                show(&pieces),
+                format!("f{}", json!({"it": expected})),
+                "{schema} {answer}"
+            );
+        }
+    }
 }
 
 /// As [`check`], for answers that are too long to be cut everywhere.
