@@ -29,4 +29,4 @@ pub use output::{
 };
 pub use prompt::{Fill, Prompt, Think};
 pub use template::{GoTemplate, GrammarStart, JinjaTemplate, Template};
-pub use truncate::{IMAGE_TOKENS, Truncation, truncate};
+pub use truncate::{Truncation, truncate};

@@ -2,9 +2,6 @@
 
 use llmsrv_api::native::Message;
 
-/// Tokens that one image is worth.
-pub const IMAGE_TOKENS: usize = 768;
-
 /// A conversation that fits, if it could be made to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truncation<T> {
@@ -20,14 +17,15 @@ pub struct Truncation<T> {
 
 /// Drops as few of the oldest messages as it takes for the prompt to have at most `num_ctx` tokens.
 ///
-/// `render` renders the messages it is given and counts the tokens of the text; their images carry no
-/// data. It is called about log2(messages) times, so fewer messages must not make longer prompts. The
+/// `image_tokens` has the tokens that the images of each message take. `render` renders the messages it is given
+/// and counts the tokens of the text; their images carry no data. It is called about log2(messages) times, so fewer messages must not make longer prompts. The
 /// result may still be too long when the system messages and the last message are.
 ///
 /// # Errors
 /// Those of `render`.
 pub fn truncate<T, E>(
     messages: Vec<Message>,
+    image_tokens: &[usize],
     num_ctx: usize,
     mut render: impl FnMut(&[Message]) -> Result<(usize, T), E>,
 ) -> Result<Truncation<T>, E> {
@@ -38,20 +36,21 @@ pub fn truncate<T, E>(
         let dropped = &droppable[..n_dropped];
         move |i: &usize| dropped.binary_search(i).is_err()
     };
-    let mut render = |messages: &[Message]| {
-        let n_images: usize = messages.iter().map(|message| message.images.len()).sum();
-        let (n_tokens, rendered) = render(messages)?;
-        Ok((n_tokens + n_images * IMAGE_TOKENS, rendered))
+    let mut without = |n_dropped: usize| {
+        let left = (0..light.len()).filter(kept(n_dropped));
+        let images = left.clone().filter_map(|i| image_tokens.get(i));
+        let messages: Vec<Message> = left.map(|i| light[i].clone()).collect();
+        let (n_tokens, rendered) = render(&messages)?;
+        Ok::<_, E>((
+            images.fold(n_tokens, |sum, n| sum.saturating_add(*n)),
+            rendered,
+        ))
     };
     // Most conversations fit as they are.
-    let (mut n_tokens, mut rendered) = render(&light)?;
+    let (mut n_tokens, mut rendered) = without(0)?;
     // Fewer than `low` is known to be too long; `high` fits, or nothing does.
     let mut high = 0;
     if n_tokens > num_ctx && !droppable.is_empty() {
-        let mut without = |n_dropped: usize| {
-            let kept = (0..light.len()).filter(kept(n_dropped));
-            render(&kept.map(|i| light[i].clone()).collect::<Vec<_>>())
-        };
         let mut low = 1;
         high = droppable.len();
         (n_tokens, rendered) = without(high)?;
@@ -123,8 +122,12 @@ mod tests {
         contents.join("|")
     }
 
-    fn kept(messages: Vec<Message>, num_ctx: usize) -> (String, usize, usize) {
-        let Ok(result) = truncate(messages, num_ctx, |kept| {
+    fn kept(
+        messages: Vec<Message>,
+        image_tokens: &[usize],
+        num_ctx: usize,
+    ) -> (String, usize, usize) {
+        let Ok(result) = truncate(messages, image_tokens, num_ctx, |kept| {
             Ok::<_, Infallible>((count(kept), joined(kept)))
         });
         let contents = joined(&result.messages);
@@ -149,25 +152,28 @@ mod tests {
             (3, "ssss|cccc", 2, 8),
         ];
         for (num_ctx, expected, n_dropped, n_tokens) in cases {
-            let result = kept(messages.clone(), num_ctx);
+            let result = kept(messages.clone(), &[0; 4], num_ctx);
             assert_eq!(
                 result,
                 (expected.to_owned(), n_dropped, n_tokens),
                 "{num_ctx}"
             );
         }
-        assert_eq!(kept(Vec::new(), 1), (String::new(), 0, 0));
+        assert_eq!(kept(Vec::new(), &[], 1), (String::new(), 0, 0));
     }
 
     #[test]
     fn images_count_and_keep_their_data() {
         let messages = vec![message("user", "a", 2), message("user", "b", 1)];
+        let tokens = [512, 1024];
         assert_eq!(
-            kept(messages.clone(), 3 * 768 + 2),
-            ("a|b".into(), 0, 3 * 768 + 2)
+            kept(messages.clone(), &tokens, 1538),
+            ("a|b".into(), 0, 1538)
         );
-        assert_eq!(kept(messages.clone(), 3 * 768 + 1), ("b".into(), 1, 769));
-        let Ok(result) = truncate(messages, 1000, |kept| {
+        assert_eq!(kept(messages.clone(), &tokens, 1537), ("b".into(), 1, 1025));
+        let huge = kept(messages.clone(), &[usize::MAX, 1], 1537);
+        assert_eq!(huge, ("b".into(), 1, 2));
+        let Ok(result) = truncate(messages, &tokens, 1200, |kept| {
             Ok::<_, Infallible>((count(kept), ()))
         });
         assert_eq!(result.messages[0].images, ["data"]);
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_caller_passes_through() {
-        let result = truncate(vec![message("user", "a", 0)], 1, |_| {
+        let result = truncate(vec![message("user", "a", 0)], &[0], 1, |_| {
             Err::<(usize, ()), _>("no")
         });
         assert_eq!(result, Err("no"));
@@ -192,7 +198,8 @@ mod tests {
                 .map(|&(system, len)| message(if system { "system" } else { "user" }, &"x".repeat(len), 0))
                 .collect();
             let mut n_calls = 0;
-            let Ok(result) = truncate(messages.clone(), num_ctx, |kept| {
+            let no_images = vec![0; messages.len()];
+            let Ok(result) = truncate(messages.clone(), &no_images, num_ctx, |kept| {
                 n_calls += 1;
                 Ok::<_, Infallible>((count(kept), kept.to_vec()))
             });

@@ -60,6 +60,18 @@ pub(crate) fn decode(image: &str) -> Result<Vec<u8>, ApiError> {
     })
 }
 
+/// Counts the tokens that an image (base64) takes in a prompt. One that cannot be read takes none: it is refused
+/// where it is used.
+pub(crate) fn n_tokens(image: &str, tokenizer: &Tokenizer, vision: &dyn Vision) -> usize {
+    let parts = decode(image).and_then(|file| vision.layout(&file).map_err(refused));
+    let n_tokens = |part: &Part| match part {
+        Part::Text(text) => tokenizer.encode(text, Special::Parse).len(),
+        Part::Rows(n_rows) => *n_rows,
+    };
+    let parts = parts.unwrap_or_default();
+    parts.iter().map(n_tokens).fold(0, usize::saturating_add)
+}
+
 impl Layout {
     /// Takes tokens as they are.
     pub(crate) fn of(tokens: Vec<u32>) -> Layout {

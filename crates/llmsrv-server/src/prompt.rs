@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use crate::{
     dialect::native,
     error::ApiError,
-    images::Layout,
+    images::{self, Layout},
     job::{Generate, Input, Job, ToolChoice},
     manager::{LoadedModel, ReadyModel},
     settings::Settings,
@@ -146,8 +146,12 @@ pub(crate) fn start(
     model.last_context.store(n_ctx, Ordering::Relaxed);
     let mut rendered = render(job, model, template, think, n_ctx, stop)?;
     let tokenizer = model.engine.tokenizer();
-    let n_keep = usize::try_from(options.num_keep.unwrap_or(4)).unwrap_or(0)
-        + usize::from(tokenizer.adds_bos());
+    let asked = usize::try_from(options.num_keep.unwrap_or(4)).ok();
+    let n_keep = match asked {
+        Some(n_keep) => n_keep + usize::from(tokenizer.adds_bos()),
+        // The whole prompt, as far as a shift frees enough for it to be worth its work.
+        None => n_ctx - n_ctx / 4,
+    };
     rendered.shorten(tokenizer, n_ctx, n_keep, job)?;
     let mut layout = layout(model, &mut rendered, n_ctx)?;
     if layout.tokens.is_empty() {
@@ -190,7 +194,10 @@ pub(crate) fn start(
             .into_iter()
             .filter(|text| !text.is_empty())
             .collect(),
-        num_keep: n_keep,
+        num_keep: match asked {
+            Some(_) => n_keep,
+            None => n_keep.min(prompt_tokens),
+        },
         shift: job.shift,
         grammar: calls.or_else(|| job.grammar.clone()),
         grammar_after: start.map(|start| start.after.to_owned()),
@@ -472,13 +479,19 @@ fn render_newest(
     render: impl Fn(&[Message]) -> llmsrv_chat::Result<String>,
 ) -> Result<Rendered, ApiError> {
     let tokenizer = model.engine.tokenizer();
-    let n_images = |messages: &[Message]| -> usize {
-        let images = messages.iter().map(|message| message.images.len());
-        images.sum()
+    let image_tokens = |message: &Message| -> usize {
+        let images = message.images.iter();
+        let counts = images.filter_map(|image| {
+            let vision = model.vision.as_deref()?;
+            Some(images::n_tokens(image, tokenizer, vision))
+        });
+        counts.fold(0, usize::saturating_add)
     };
-    let n_before = n_images(&messages);
+    let image_tokens: Vec<usize> = messages.iter().map(image_tokens).collect();
     let mut whole = None;
-    let kept = llmsrv_chat::truncate(messages, n_ctx, |messages| {
+    // The answer needs a token at least.
+    let most = n_ctx.saturating_sub(1);
+    let kept = llmsrv_chat::truncate(messages, &image_tokens, most, |messages| {
         let text = render(messages)?;
         let fits = too_long(tokenizer, text.len(), n_ctx).is_none();
         let tokens = fits.then(|| tokenizer.encode(&text, Special::ParseAndAdd));
@@ -491,12 +504,11 @@ fn render_newest(
     let n_truncated = if kept.n_dropped == 0 {
         0
     } else {
-        // Images that are left out count what they did when that was decided: what they would have
-        // taken, nobody looked up.
-        let n_kept = n_images(&kept.messages);
-        let text = kept.n_tokens - n_kept * llmsrv_chat::IMAGE_TOKENS;
-        let n_dropped = n_before - n_kept;
-        whole.unwrap_or(0).saturating_sub(text) + n_dropped * llmsrv_chat::IMAGE_TOKENS
+        let images = image_tokens
+            .iter()
+            .fold(0, |sum: usize, n| sum.saturating_add(*n));
+        let whole = whole.unwrap_or(0_usize).saturating_add(images);
+        whole.saturating_sub(kept.n_tokens)
     };
     let (text, tokens) = kept.rendered;
     Ok(Rendered {

@@ -281,6 +281,25 @@ async fn the_oldest_messages_go_first_and_system_and_last_stay() {
     assert!(shown(&host, whole).await.contains("q0 "));
 }
 
+/// An answer needs room, so a prompt as long as the context does not fit.
+#[tokio::test]
+async fn old_messages_go_before_the_last_one_is_cut() {
+    let host = saying("ok");
+    let (old, last) = (user("An old one."), user("The last one of them."));
+    let ask = async |messages: &[&Value], options: Value| {
+        let body = json!({"model": "plain", "stream": false, "shift": false, "messages": messages, "options": options});
+        let (status, answer) = host.post("/api/chat", body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["prompt_eval_count"].as_u64().unwrap()
+    };
+    let n_all = ask(&[&old, &last], json!({})).await;
+    let n_last = ask(&[&last], json!({})).await;
+    for (num_ctx, expected) in [(n_all + 1, n_all), (n_all, n_last), (n_all - 1, n_last)] {
+        let n_tokens = ask(&[&old, &last], json!({"num_ctx": num_ctx})).await;
+        assert_eq!(n_tokens, expected, "{num_ctx} of {n_all}");
+    }
+}
+
 #[tokio::test]
 async fn a_prompt_is_cut_in_the_middle_to_the_size_of_the_rule() {
     let host = saying("ok");
@@ -290,6 +309,8 @@ async fn a_prompt_is_cut_in_the_middle_to_the_size_of_the_rule() {
         (100, json!(10), 100 - (100 - 10) / 2),
         (100, json!(0), 50),
         (64, json!(1000), 64 - 1),
+        // All of it, as far as the rest leaves room to go on.
+        (100, json!(-1), 100 - 25 / 2),
     ] {
         let options = json!({"num_ctx": num_ctx, "num_keep": num_keep, "num_predict": 1});
         let (status, answer) = host.ask(json!({"prompt": text, "options": options})).await;

@@ -87,6 +87,12 @@ async fn a_full_context_ends_the_answer_unless_it_may_shift() {
     );
     assert!(cut["eval_count"].as_u64().unwrap() < 100, "{cut}");
     assert_eq!(shifted["eval_count"], 200);
+    // A prompt that is to stay as a whole leaves room, too.
+    let text = "word ".repeat(18);
+    let keep =
+        json!({"prompt": text, "options": {"num_ctx": 100, "num_predict": 200, "num_keep": -1}});
+    let (_, kept) = host.ask(keep).await;
+    assert_eq!(kept["eval_count"], 200, "{kept}");
 }
 
 /// Any JSON value, not deep.

@@ -153,24 +153,53 @@ async fn images_that_cannot_be_read_are_refused() {
     assert_eq!(answer["error"], "\"plain\" does not support images");
 }
 
-/// Old messages go with their images; an image of what is asked now never does.
+/// Old messages go with their images; an image of what is asked now never does. Each counts the rows that it has.
 #[tokio::test]
 async fn truncation_drops_whole_images() {
     let host = seeing();
-    let talk = |n_old: usize, content: &str| {
-        let mut messages: Vec<Value> = (0..n_old)
-            .map(|n| json!({"role": "user", "content": "old", "images": [image(&n.to_string())]}))
+    // The sizes are those of old images, the oldest first, in rows: 16 for each sign and for none.
+    let talk = |old: &[usize], content: &str| {
+        let old = old.iter().map(|n_rows| image(&"+".repeat(n_rows / 16 - 1)));
+        let mut messages: Vec<Value> = old
+            .map(|image| json!({"role": "user", "content": "old", "images": [image]}))
             .collect();
         messages.push(json!({"role": "user", "content": content, "images": [image("now")]}));
         json!({"model": "plain", "stream": false, "options": {"num_predict": 1, "num_ctx": 2048}, "messages": messages})
     };
-    // 768 tokens are counted for an image.
-    let (status, answer) = host.post("/api/chat", talk(3, "new")).await;
-    assert_eq!(status, 200, "{answer}");
-    let (_, last_two) = host.post("/api/chat", talk(1, "new")).await;
-    assert_eq!(answer["prompt_eval_count"], last_two["prompt_eval_count"]);
-    assert!(answer["prompt_truncated"].as_u64().unwrap() > 0);
-    let (status, answer) = host.post("/api/chat", talk(0, &"long ".repeat(600))).await;
+    let ask = async |old: &[usize]| {
+        let (status, answer) = host.post("/api/chat", talk(old, "new")).await;
+        assert_eq!(status, 200, "{answer}");
+        (
+            answer["prompt_eval_count"].as_u64().unwrap(),
+            answer["prompt_truncated"].as_u64().unwrap_or(0),
+        )
+    };
+    let (n_none, _) = ask(&[]).await;
+    // Beside the rows: `<>` around them, and `old` with two line breaks, for messages of one role are joined.
+    let n_old = |n_rows: u64| n_rows + 7;
+    for (old, n_dropped) in [
+        (&[16, 16, 16][..], 0),
+        (&[1024], 0),
+        (&[1024, 1024], 1),
+        (&[1024, 1024, 16], 1),
+        (&[2048, 16, 16], 1),
+    ] {
+        let (dropped, kept) = old.split_at(n_dropped);
+        let (n_tokens, n_truncated) = ask(old).await;
+        let n_kept: u64 = kept.iter().map(|n_rows| n_old(*n_rows as u64)).sum();
+        assert_eq!(n_tokens, n_none + n_kept, "{old:?}");
+        // The text stood for the image when the prompt was measured.
+        let n_gone: u64 = dropped.iter().map(|n_rows| n_old(*n_rows as u64)).sum();
+        let about = n_gone..=n_gone + 10;
+        assert!(
+            n_dropped == 0 || about.contains(&n_truncated),
+            "{old:?}: {n_truncated}"
+        );
+        assert!(n_dropped > 0 || n_truncated == 0, "{old:?}: {n_truncated}");
+    }
+    let (status, answer) = host
+        .post("/api/chat", talk(&[], &"long ".repeat(600)))
+        .await;
     assert_eq!(status, 400, "{answer}");
 }
 
