@@ -147,9 +147,13 @@ struct NextDelta {
 }
 
 /// How probable the model found what it said, by token: what the best of several answers has most of.
+/// Least of all has one of which no token is known.
 fn mean_logprob(said: &Delta) -> f32 {
+    if said.tokens.is_empty() {
+        return f32::NEG_INFINITY;
+    }
     let sum: f32 = said.tokens.iter().map(|token| token.logprob).sum();
-    sum / said.tokens.len().max(1) as f32
+    sum / said.tokens.len() as f32
 }
 
 /// Makes a JSON answer.
