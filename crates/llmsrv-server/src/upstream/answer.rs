@@ -199,13 +199,7 @@ impl Answer {
                 .extend(text(&call["function"]["name"]).filter(|_| known.name.is_empty()));
             known.arguments.extend(text(&call["function"]["arguments"]));
         }
-        for token in choice["logprobs"]["content"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            said.tokens.extend(token_info(token));
-        }
+        said.tokens.extend(token_infos(&choice["logprobs"]));
         if let Some(reason) = choice["finish_reason"].as_str() {
             self.end.reason = match reason {
                 "length" => Reason::Length,
@@ -219,25 +213,30 @@ impl Answer {
 
     fn finish(&mut self) -> Result<(Delta, Option<End>), ApiError> {
         let mut said = Delta::default();
-        for (index, call) in std::mem::take(&mut self.calls).into_values().enumerate() {
-            let arguments = if call.arguments.trim().is_empty() {
-                Ok(serde_json::Map::new())
-            } else {
-                match lenient::value(call.arguments.as_bytes()) {
-                    Ok(Value::Object(arguments)) => Ok(arguments),
-                    _ => Err(()),
+        let was_cut = self.end.reason == Reason::Length;
+        let upstream = self.turn.0.settings().name.clone();
+        for call in std::mem::take(&mut self.calls).into_values() {
+            let arguments = match lenient::value(call.arguments.as_bytes()) {
+                Ok(Value::Object(arguments)) => arguments,
+                _ if was_cut => {
+                    tracing::warn!(
+                        upstream,
+                        "a call of a tool was cut: it is left out of the answer"
+                    );
+                    continue;
+                }
+                _ if call.arguments.trim().is_empty() => serde_json::Map::new(),
+                _ => {
+                    let name = short(&call.name);
+                    return Err(ApiError::upstream(
+                        format!(
+                            "upstream {upstream}: the model called {name} with arguments that are not JSON"
+                        ),
+                        StatusCode::BAD_GATEWAY,
+                    ));
                 }
             };
-            let arguments = arguments.map_err(|()| {
-                ApiError::upstream(
-                    format!(
-                        "upstream {}: the model called {} with arguments that are not JSON",
-                        self.turn.0.settings().name,
-                        short(&call.name)
-                    ),
-                    StatusCode::BAD_GATEWAY,
-                )
-            })?;
+            let index = said.pieces.len();
             said.pieces.push(Piece::ToolCall(ToolCall {
                 id: if call.id.is_empty() {
                     llmsrv_chat::tool_call_id()
@@ -345,6 +344,33 @@ pub(super) fn sick(text: String, status: StatusCode) -> Failed {
 
 pub(super) fn late(name: &str, limit: Duration) -> Failed {
     sick(silent(name, limit), StatusCode::GATEWAY_TIMEOUT)
+}
+
+/// Reads the log-probabilities of a piece: those of chats, an object for each token, or those of plain
+/// completions, lists of the same length.
+fn token_infos(logprobs: &Value) -> Vec<TokenInfo> {
+    if let Some(tokens) = logprobs["content"].as_array() {
+        return tokens.iter().filter_map(token_info).collect();
+    }
+    let tokens = logprobs["tokens"].as_array().into_iter().flatten();
+    let token = |(idx, token): (usize, &Value)| {
+        let mut top: Vec<(u32, f32, Vec<u8>)> = logprobs["top_logprobs"][idx]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(text, logprob)| {
+                Some((0, logprob.as_f64()? as f32, text.as_bytes().to_vec()))
+            })
+            .collect();
+        top.sort_by(|(_, a, _), (_, b, _)| b.total_cmp(a));
+        Some(TokenInfo {
+            id: 0,
+            logprob: logprobs["token_logprobs"][idx].as_f64()? as f32,
+            bytes: token.as_str()?.as_bytes().to_vec(),
+            top,
+        })
+    };
+    tokens.enumerate().filter_map(token).collect()
 }
 
 fn token_info(token: &Value) -> Option<TokenInfo> {

@@ -33,6 +33,9 @@ pub(super) fn request(job: &Job, model: &str) -> Result<(&'static str, Value), A
                 return Err(unsupported("a template or context"));
             }
             if generate.raw || !generate.suffix.is_empty() {
+                if !generate.images.is_empty() {
+                    return Err(unsupported("a raw prompt or suffix with images"));
+                }
                 body.insert("prompt".into(), json!(generate.prompt));
                 if !generate.suffix.is_empty() {
                     body.insert("suffix".into(), json!(generate.suffix));

@@ -205,6 +205,79 @@ async fn calls_that_come_in_bits_are_given_whole() {
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
 }
 
+/// What was said before the end came is of use.
+#[tokio::test]
+async fn calls_that_were_cut_are_left_out() {
+    const CALL: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Hm.\",\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"one\",\"arguments\":\"{}\"}},{\"index\":1,\"function\":{\"name\":\"add\",\"arguments\":\"{\\\"a\\\":\"}},{\"index\":2,\"function\":{\"name\":\"more\",\"arguments\":\"\"}}]}}]}\n\n";
+    const CUT: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n";
+    let front_ = front(vec![upstream(peer(vec![CALL, CUT], Then::End).await, "x")]);
+    let (status, answer) = front_.post("/api/chat", ask(false)).await;
+    assert_eq!(status, 200, "{answer}");
+    let calls = answer["message"]["tool_calls"].as_array().unwrap();
+    assert_eq!(
+        (calls.len(), &calls[0]["function"]["name"]),
+        (1, &json!("one"))
+    );
+    assert_eq!(
+        (
+            &answer["message"]["content"],
+            &answer["done_reason"],
+            &answer["eval_count"]
+        ),
+        (&json!("Hm."), &json!("length"), &json!(2))
+    );
+    // Whoever had the time to end should have ended the arguments.
+    let front = front(vec![upstream(peer(vec![CALL, END], Then::End).await, "x")]);
+    let (status, answer) = front.post("/api/chat", ask(false)).await;
+    assert_eq!(status, 502, "{answer}");
+}
+
+#[tokio::test]
+async fn plain_completions_have_their_probabilities_and_no_images() {
+    let back = saying("Yes.");
+    let address = serve(llmsrv_server::router(&back.app)).await;
+    let front = front(vec![upstream(address, "plain")]);
+    let body = |model: &str| json!({"model": model, "prompt": "x", "raw": true, "stream": false, "logprobs": true, "top_logprobs": 1});
+    let (_, expected) = back.post("/api/generate", body("plain")).await;
+    let (status, got) = front.post("/api/generate", body("far")).await;
+    assert_eq!(status, 200, "{got}");
+    let tokens = got["logprobs"].as_array().unwrap();
+    assert_eq!(tokens.len(), expected["logprobs"].as_array().unwrap().len());
+    for (token, expected) in tokens.iter().zip(expected["logprobs"].as_array().unwrap()) {
+        assert_eq!(token["token"], expected["token"]);
+        assert!(token["logprob"].is_f64(), "{token}");
+        let best = token["top_logprobs"].as_array().unwrap();
+        assert_eq!((best.len(), &best[0]["token"]), (1, &token["token"]));
+    }
+    let mut seeing = body("far");
+    seeing["images"] = json!(["iVBORw=="]);
+    let (status, refused) = front.post("/api/generate", seeing).await;
+    let text = refused["error"].as_str().unwrap();
+    assert!(status == 400 && text.contains("images"), "{refused}");
+}
+
+/// No answer is better than one that says nothing.
+#[tokio::test]
+async fn an_answer_without_tokens_is_the_best_of_none() {
+    const SAID: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"},\"logprobs\":{\"content\":[{\"token\":\"Hello\",\"logprob\":-1.5}]}}]}\n\n";
+    let n_asked = Arc::new(AtomicUsize::new(0));
+    let answer = move || {
+        let is_first = n_asked.fetch_add(1, Ordering::Relaxed) == 0;
+        let said = if is_first {
+            END.to_owned()
+        } else {
+            [SAID, END].concat()
+        };
+        async move { Body::from(said).into_response() }
+    };
+    let address = serve(Router::new().route("/v1/chat/completions", post(answer))).await;
+    let front = front(vec![upstream(address, "x")]);
+    let body = json!({"model": "far", "prompt": "x", "best_of": 2});
+    let (status, answer) = front.post("/v1/completions", body).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["choices"][0]["text"], "Hello");
+}
+
 #[tokio::test]
 async fn a_server_that_fails_at_once_is_passed_over() {
     let good = peer(vec![HELLO, END], Then::End).await;
