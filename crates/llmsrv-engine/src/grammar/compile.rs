@@ -197,7 +197,7 @@ impl Job<'_> {
             }
             GrammarSpec::Regex(pattern) => {
                 self.compile(format)?;
-                format!("/{}/", pattern.replace('/', r"\/"))
+                format!("/{}/", with_escaped_slashes(pattern))
             }
             GrammarSpec::Lark(text) => {
                 self.compile(format)?;
@@ -349,6 +349,20 @@ fn with_options(mut schema: Value) -> Value {
         schema.insert("x-guidance".into(), options);
     }
     schema
+}
+
+/// Escapes the slashes of a regular expression that are not escaped yet.
+fn with_escaped_slashes(pattern: &str) -> String {
+    let mut escaped = String::with_capacity(pattern.len());
+    let mut is_escaped = false;
+    for c in pattern.chars() {
+        if c == '/' && !is_escaped {
+            escaped.push('\\');
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        escaped.push(c);
+    }
+    escaped
 }
 
 /// Longest search for the keyword behind an error.

@@ -165,6 +165,13 @@ fn grammars_let_through_what_they_describe() {
         (call_or(GrammarSpec::Json), "<c>7", 4, true),
         (call_or(GrammarSpec::Regex("a/b".into())), "a/b", 3, true),
         (call_or(GrammarSpec::Regex("a/b".into())), "7", 0, false),
+        (call_or(GrammarSpec::Regex(r"a\/b".into())), "a/b", 3, true),
+        (
+            call_or(GrammarSpec::Regex(r"a\\/b".into())),
+            r"a\/b",
+            4,
+            true,
+        ),
     ];
     for (spec, text, n_bytes, may_end) in cases {
         assert_eq!(
