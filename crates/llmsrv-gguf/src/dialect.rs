@@ -98,8 +98,20 @@ const DIALECTS: &[Dialect] = &[
         pre: Some("glm4"),
         ..PLAIN
     },
+    // The library's converter names the splitters of a few tokenizers alone.
+    Dialect {
+        pre: Some("deepseek-v3"),
+        ..renamed("deepseekocr", "deepseek2-ocr")
+    },
+    Dialect {
+        pre: Some("llama4"),
+        ..renamed("llama4", "llama4")
+    },
+    Dialect {
+        pre: Some("tekken"),
+        ..renamed("mistral3", "mistral3")
+    },
     renamed("bitnet-25", "bitnet-b1.58"),
-    renamed("deepseekocr", "deepseek2-ocr"),
     renamed("olmo3", "olmo2"),
     Dialect {
         written: "qwen25vl",

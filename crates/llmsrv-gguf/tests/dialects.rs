@@ -85,6 +85,40 @@ fn what_a_file_says_itself_is_kept() {
     assert_eq!(header, once);
 }
 
+/// The library's converter knows few splitters, and calls the others "default".
+#[test]
+fn files_that_do_not_name_their_splitter_have_that_of_their_family() {
+    let pre = |architecture: &'static str, written: Option<&'static str>| {
+        let set = |metadata: &mut Metadata| {
+            metadata.set("general.architecture", architecture);
+            if let Some(written) = written {
+                metadata.set("tokenizer.ggml.pre", written);
+            }
+        };
+        let mut header = header(&set, &[]);
+        header.translate();
+        let pre = header.metadata.str("tokenizer.ggml.pre");
+        pre.map(str::to_owned)
+    };
+    for (architecture, of_family) in [
+        ("deepseekocr", "deepseek-v3"),
+        ("glm4moelite", "glm4"),
+        ("glmocr", "chatglm-bpe"),
+        ("gptoss", "gpt-4o"),
+        ("llama4", "llama4"),
+        ("mistral3", "tekken"),
+    ] {
+        let of_family = Some(of_family.to_owned());
+        for written in [None, Some(""), Some("default")] {
+            assert_eq!(pre(architecture, written), of_family, "{architecture}");
+        }
+        let kept = Some("smaug-bpe".to_owned());
+        assert_eq!(pre(architecture, Some("smaug-bpe")), kept, "{architecture}");
+    }
+    // Elsewhere nothing is known of it.
+    assert_eq!(pre("qwen2", None), None);
+}
+
 /// Only files with projections are sentence encoders.
 #[test]
 fn a_tensor_may_say_which_dialect_a_file_speaks() {
