@@ -6,6 +6,8 @@ pub(super) struct AnswerMarks {
     open: &'static str,
     /// The closing mark, with and without a line break before it.
     closes: [String; 2],
+    /// The closing mark is one: nothing else has its spelling, or the opening mark was there.
+    closing: bool,
     state: State,
     /// Text that may yet become a mark.
     held: String,
@@ -23,12 +25,12 @@ enum State {
 impl AnswerMarks {
     /// The marks of the models of a template, if they have some.
     pub(super) fn of(template: &str) -> Option<AnswerMarks> {
-        let has =
-            |(open, close): &&(&str, &str)| template.contains(open) && template.contains(close);
-        let (open, close) = MARKS.iter().find(has)?;
+        let has = |marks: &&Marks| template.contains(marks.open) && template.contains(marks.close);
+        let marks = MARKS.iter().find(has)?;
         Some(AnswerMarks {
-            open,
-            closes: [format!("\n{close}"), (*close).to_owned()],
+            open: marks.open,
+            closes: [format!("\n{}", marks.close), marks.close.to_owned()],
+            closing: marks.close_alone,
             state: State::Start,
             held: String::new(),
         })
@@ -43,6 +45,7 @@ impl AnswerMarks {
                 let seen = self.held.trim_start();
                 if seen == self.open {
                     self.held.clear();
+                    self.closing = true;
                     self.state = State::Opened;
                 } else if !self.open.starts_with(seen) {
                     self.state = State::Text;
@@ -65,6 +68,10 @@ impl AnswerMarks {
 
     /// Moves held text up to where a closing mark may begin to `text`.
     fn release(&mut self, text: &mut String) {
+        if !self.closing {
+            text.push_str(&std::mem::take(&mut self.held));
+            return;
+        }
         let mut begin = 0;
         while begin < self.held.len() {
             let rest = &self.held[begin..];
@@ -82,9 +89,38 @@ impl AnswerMarks {
     }
 }
 
-/// The marks of families: HunYuan, Command R7B and Command A, Command A with experts.
-const MARKS: &[(&str, &str)] = &[
-    ("<answer>", "</answer>"),
-    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-    ("<|START_TEXT|>", "<|END_TEXT|>"),
+/// What a family puts around its answer.
+struct Marks {
+    open: &'static str,
+    close: &'static str,
+    /// A closing mark is one where no opening one was: the prompt may have had that.
+    close_alone: bool,
+}
+
+/// The marks of families.
+const MARKS: &[Marks] = &[
+    // HunYuan.
+    Marks {
+        open: "<answer>",
+        close: "</answer>",
+        close_alone: true,
+    },
+    // Command R7B and Command A.
+    Marks {
+        open: "<|START_RESPONSE|>",
+        close: "<|END_RESPONSE|>",
+        close_alone: true,
+    },
+    // Command A with experts.
+    Marks {
+        open: "<|START_TEXT|>",
+        close: "<|END_TEXT|>",
+        close_alone: true,
+    },
+    // Granite 3.3, behind its thoughts alone. No prompt opens it, and without thoughts an answer may be XML.
+    Marks {
+        open: "<response>",
+        close: "</response>",
+        close_alone: false,
+    },
 ];

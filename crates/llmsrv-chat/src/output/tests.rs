@@ -830,23 +830,27 @@ fn thinking_has_several_marks() {
 /// The marks around the answer of each family are no part of it.
 #[test]
 fn marks_around_an_answer_are_left_out() {
-    for (open, close) in [
-        ("<answer>", "</answer>"),
-        ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-        ("<|START_TEXT|>", "<|END_TEXT|>"),
+    for (open, close, is_alone) in [
+        ("<answer>", "</answer>", true),
+        ("<|START_RESPONSE|>", "<|END_RESPONSE|>", true),
+        ("<|START_TEXT|>", "<|END_TEXT|>", true),
+        ("<response>", "</response>", false),
     ] {
         let source = format!(
             "{{% raw %}}<think></think>{open}{close}<tool_call>{{% endraw %}}{{{{ messages }}}}{{{{ tools }}}}"
         );
         let template = Template::jinja(&source, "", "").unwrap();
+        let alone = format!("Yes{close}");
+        let closed = if is_alone { "Yes" } else { alone.as_str() };
+        let closed = format!("C{closed:?}");
         for (answer, expected) in [
             (
                 format!("<think>\nhm\n</think>\n{open}\nYes <b>.\n{close}"),
                 r#"T"hm\n" C"Yes <b>.""#,
             ),
             (format!(" {open}Yes{close}\n"), r#"C"Yes\n""#),
-            // The prompt may have opened it.
-            (format!("Yes{close}"), r#"C"Yes""#),
+            // The prompt of some may have opened it.
+            (alone.clone(), closed.as_str()),
             ("Yes\n</x>".to_owned(), r#"C"Yes\n</x>""#),
             (
                 "<think>hm</think><tool_call>{\"name\":\"say_hello\",\"arguments\":{}}</tool_call>"
