@@ -27,13 +27,16 @@ pub(crate) const TAGS: &[&str] = &[
     "<seed:tool_call>",
     // HunYuan.
     "<tool_calls>",
-    // Those of `blocks`: Gemma 4, FunctionGemma, MiniMax, DeepSeek V3.2 and V4, OLMo 3.
+    // Nemotron Nano 2, Llama Nemotron.
+    "<TOOLCALL>",
+    // Those of `blocks`: Gemma 4, FunctionGemma, MiniMax, DeepSeek V3.2 and V4, OLMo 3, MiniCPM 5.
     "<|tool_call>",
     "<start_function_call>",
     "<minimax:tool_call>",
     "<｜DSML｜function_calls>",
     "<｜DSML｜tool_calls>",
     "<function_calls>",
+    "<function name=\"",
 ];
 
 /// The channels of gpt-oss.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{
     call::{self, Call},
     python,
-    typed::typed,
+    typed::{is_text, typed},
 };
 
 /// A block of calls.
@@ -27,6 +27,8 @@ enum Read {
     Invokes(&'static str),
     /// `name(key=value)`, one call after the other.
     Python,
+    /// `f"><param name="k">v</param>`, where a value may be CDATA.
+    Params,
 }
 
 /// Every kind of block.
@@ -73,6 +75,13 @@ const BLOCKS: &[Block] = &[
         mark: "(",
         read: Read::Python,
     },
+    // MiniCPM 5.
+    Block {
+        open: "<function name=\"",
+        close: "</function>",
+        mark: "\">",
+        read: Read::Params,
+    },
 ];
 
 /// The kind of block that a tag opens.
@@ -81,6 +90,18 @@ pub(super) fn opened_by(tag: &str) -> Option<&'static Block> {
 }
 
 impl Block {
+    /// Whether what began with the opening tag ends here: a closing tag in CDATA is text.
+    pub(super) fn is_whole(&self, block: &str) -> bool {
+        let is_in_cdata = || match self.read {
+            Read::Params => {
+                let last = block.rsplit_once("\"><![CDATA[");
+                last.is_some_and(|(_, text)| !text.contains(CDATA_END))
+            }
+            Read::Braces(_) | Read::Invokes(_) | Read::Python => false,
+        };
+        block.ends_with(self.close) && !is_in_cdata()
+    }
+
     /// The calls in a whole block; none if one of them names no known tool.
     pub(super) fn calls(&self, block: &str, tools: &[Tool]) -> Vec<Call> {
         let inner = block.trim_start();
@@ -90,6 +111,7 @@ impl Block {
             Read::Braces(quote) => braces(inner, quote).map(|call| vec![call]),
             Read::Invokes(prefix) => return invokes(inner, prefix, tools),
             Read::Python => python::parse_lines(inner),
+            Read::Params => return params(inner, tools),
         };
         let calls = calls.unwrap_or_default().into_iter();
         let calls = calls.map(|(name, arguments)| {
@@ -226,7 +248,44 @@ fn invokes(text: &str, prefix: &str, tools: &[Tool]) -> Vec<Call> {
     calls
 }
 
+/// The call in `f"><param name="k">v</param> …`; none if it names no known tool. A value is text where the
+/// tool's schema says so, in CDATA as it is there, else JSON if it is JSON.
+fn params(text: &str, tools: &[Tool]) -> Vec<Call> {
+    let Some((name, mut rest)) = text.split_once("\">") else {
+        return Vec::new();
+    };
+    let Some(tool) = call::known(name.trim(), tools) else {
+        return Vec::new();
+    };
+    let mut arguments = Map::new();
+    while let Some((_, after)) = rest.split_once("<param name=\"") {
+        let Some((key, after)) = after.split_once("\">") else {
+            return Vec::new();
+        };
+        let wrapped = after.strip_prefix(CDATA);
+        let (body, end) = match wrapped {
+            Some(text) => (text, CDATA_END),
+            None => (after, "</param>"),
+        };
+        let (value, after) = body.split_once(end).unwrap_or((body, ""));
+        let value = if wrapped.is_some() && is_text(tool, key) {
+            value.into()
+        } else {
+            typed(tool, key, value)
+        };
+        arguments.insert(key.to_owned(), value);
+        rest = after;
+    }
+    vec![Call {
+        name: tool.function.name.clone(),
+        arguments,
+    }]
+}
+
 const MAX_DEPTH: usize = 64;
+/// What stands around text whose characters are no tags.
+const CDATA: &str = "<![CDATA[";
+const CDATA_END: &str = "]]>";
 
 #[cfg(test)]
 mod tests {

@@ -408,7 +408,15 @@ impl Writer<'_> {
                     format!("{open} ({options}) {close}")
                 }
                 _ if is_text => {
-                    let text = self.until(&rule, tags.after);
+                    let text = match tags.wrap {
+                        None => self.until(&rule, tags.after),
+                        Some((begin, end)) => {
+                            let wrapped = self.until(&rule, end);
+                            let plain = format!("{}_PLAIN", rule.to_uppercase());
+                            let _ = writeln!(self.rules, "{plain}: /[^<&\\n]+/");
+                            format!("({} {wrapped} | {plain}?) {close}", self.text(begin))
+                        }
+                    };
                     format!("{open} {text}")
                 }
                 _ => format!("{open} {} {close}", self.value(argument)),

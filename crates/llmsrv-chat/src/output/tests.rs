@@ -24,8 +24,11 @@ fn tools() -> Vec<Tool> {
             ..ToolFunction::default()
         },
     };
-    let properties =
-        json!({"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}});
+    let properties = json!({"properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "wet": {"type": "boolean"},
+    }});
     vec![
         tool("get", properties.clone()),
         tool("get_weather", properties),
@@ -638,6 +641,14 @@ fn calls_in_blocks() {
             "<tool_calls>",
             "<tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}, {\"name\": \"say_hello\", \"arguments\": {}}]</tool_calls>",
         ),
+        (
+            "<TOOLCALL>",
+            "<TOOLCALL>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}, {\"name\": \"say_hello\", \"arguments\": {}}]</TOOLCALL>",
+        ),
+        (
+            "{",
+            "<function name=\"get_weather\"><param name=\"city\">Rome</param><param name=\"days\">3</param></function>\n<function name=\"say_hello\"></function>",
+        ),
     ] {
         check(tag, answer, both);
         check(
@@ -650,7 +661,7 @@ fn calls_in_blocks() {
             .replace("get_weather", "rm")
             .replace("say_hello", "rm");
         // What follows in a list is plain JSON.
-        if tag != "<tool_calls>" {
+        if !["<tool_calls>", "<TOOLCALL>"].contains(&tag) {
             check(tag, &other, "");
         }
         let begin = answer.find("Rome").unwrap();
@@ -672,8 +683,20 @@ fn calls_in_blocks() {
         "<function_calls>get(a='x\\ny', b=[1, (2)]), say_hello()</function_calls>",
         r#"get{"a":"x\ny","b":[1,[2]]} say_hello{}"#,
     );
+    // In CDATA tags are text, and nothing is left out.
+    check(
+        "{",
+        "<function name=\"get_weather\"><param name=\"city\"><![CDATA[\n</param></function> a & <b>\n]]></param><param name=\"days\"><![CDATA[3]]></param><param name=\"wet\">True</param></function>",
+        r#"get_weather{"city":"\n</param></function> a & <b>\n","days":3,"wet":true}"#,
+    );
+    check(
+        "{",
+        "<function name=\"get_weather\"><param name=\"city\"><![CDATA[</param></function>",
+        "",
+    );
     // What is about calls is content.
     for (tag, text) in [
+        ("{", "<function name=\" is how a call begins"),
         ("<|tool_call>", "<|tool_call> is a tag"),
         ("<function_calls>", "<function_calls> is a tag"),
     ] {
@@ -955,6 +978,8 @@ fn the_format_of_calls_is_told_by_the_template() {
         ("<tool_call> <arg_key>", "glm"),
         ("<function_calls>", "olmo3"),
         ("<tool_calls>", "hunyuan"),
+        ("<TOOLCALL>", "nemotron"),
+        ("<function name=\" <param name=\"", "minicpm5"),
         ("<tool_call> <function= <parameter=", "qwen-coder"),
         ("<|tool_calls_section_begin|>", "kimi"),
         ("<｜tool▁calls▁begin｜> ```json", "deepseek-fenced"),
@@ -1059,6 +1084,12 @@ fn answers() -> impl Strategy<Value = String> {
         "<parameter=city>",
         "</parameter>",
         "</function>",
+        "<function name=\"get\">",
+        "<param name=\"city\">",
+        "<![CDATA[",
+        "]]>",
+        "</param>",
+        "<TOOLCALL>",
         "é",
         "｜",
         "\u{1}",

@@ -243,7 +243,7 @@ impl ToolSplitter {
     fn lead(&mut self, c: char, bare: bool, split: &mut Split) {
         let tag = self.tag_of(&self.held).unwrap_or_default();
         if let Some(block) = blocks::opened_by(tag) {
-            if self.held.ends_with(block.close) {
+            if block.is_whole(&self.held) {
                 let calls = block.calls(&self.held, &self.tools);
                 self.close(calls, split);
             } else if self.held.len() > MAX_LEAD_BYTES && !self.held.contains(block.mark) {

@@ -22,12 +22,12 @@ enum Kind {
 pub(super) fn typed(tool: &Tool, key: &str, value: &str) -> Value {
     let value = value.strip_prefix('\n').unwrap_or(value);
     let value = value.strip_suffix('\n').unwrap_or(value);
-    let parameters = &tool.function.parameters;
-    let schema = &parameters["properties"][key];
     // Then even quotes are a part of it.
-    if schema["type"] == "string" {
+    if is_text(tool, key) {
         return value.into();
     }
+    let parameters = &tool.function.parameters;
+    let schema = &parameters["properties"][key];
     let json: Option<Value> = serde_json::from_str(value.trim()).ok();
     let mut n_left = MAX_SCHEMAS;
     let Some(kinds) = kinds(schema, parameters, &mut n_left) else {
@@ -44,6 +44,11 @@ pub(super) fn typed(tool: &Tool, key: &str, value: &str) -> Value {
         // What is no text in any case stays what the model wrote, for the tool to judge.
         .or_else(|| json.filter(|json| !is_text || allows(&kinds, json)))
         .unwrap_or_else(|| value.into())
+}
+
+/// Whether an argument is text and nothing else.
+pub(super) fn is_text(tool: &Tool, key: &str) -> bool {
+    tool.function.parameters["properties"][key]["type"] == "string"
 }
 
 /// Whether a value is of one of these kinds.

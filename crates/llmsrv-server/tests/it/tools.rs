@@ -25,6 +25,8 @@ const FORMATS: &[&str] = &[
     "<tool_call><arg_key>",
     "<function_calls>",
     "<tool_calls>",
+    "<TOOLCALL>",
+    "<function name=\"<param name=\"",
     "<tool_call><function=<parameter=",
     "<|tool_calls_section_begin|>",
     "<｜tool▁calls▁begin｜>```json",

@@ -99,6 +99,22 @@ pub(super) static FORMATS: &[Row] = &[
         end: "]</tool_calls>",
     },
     Row {
+        name: "nemotron",
+        marks: &["<TOOLCALL>"],
+        begin: "<TOOLCALL>[",
+        call: "{\"name\": \"$name\", \"arguments\": $json}",
+        between: Some(", "),
+        end: "]</TOOLCALL>",
+    },
+    Row {
+        name: "minicpm5",
+        marks: &["<function name=\"", "<param name=\""],
+        begin: "",
+        call: "<function name=\"$name\">$params</function>",
+        between: Some("\n"),
+        end: "",
+    },
+    Row {
         name: "qwen-coder",
         marks: &["<function=", "<parameter="],
         begin: "",
@@ -213,6 +229,8 @@ pub(super) struct Tags {
     /// Where the value is text, and where it is JSON.
     pub(super) middle: [&'static str; 2],
     pub(super) after: &'static str,
+    /// What text with characters of XML, or of several lines, stands between; other text does not.
+    pub(super) wrap: Option<(&'static str, &'static str)>,
 }
 
 pub(super) static TAGS: &[Tags] = &[
@@ -221,30 +239,42 @@ pub(super) static TAGS: &[Tags] = &[
         before: "<parameter=",
         middle: [">\n"; 2],
         after: "\n</parameter>\n",
+        wrap: None,
     },
     Tags {
         variable: "inline",
         before: "<parameter=",
         middle: [">"; 2],
         after: "</parameter>\n",
+        wrap: None,
     },
     Tags {
         variable: "pairs",
         before: "<arg_key>",
         middle: ["</arg_key>\n<arg_value>"; 2],
         after: "</arg_value>\n",
+        wrap: None,
     },
     Tags {
         variable: "invoked",
         before: "<parameter name=\"",
         middle: ["\">"; 2],
         after: "</parameter>\n",
+        wrap: None,
     },
     Tags {
         variable: "dsml",
         before: "<｜DSML｜parameter name=\"",
         middle: ["\" string=\"true\">", "\" string=\"false\">"],
         after: "</｜DSML｜parameter>\n",
+        wrap: None,
+    },
+    Tags {
+        variable: "params",
+        before: "<param name=\"",
+        middle: ["\">"; 2],
+        after: "</param>",
+        wrap: Some(("<![CDATA[", "]]>")),
     },
 ];
 
@@ -289,4 +319,10 @@ pub(super) const CONTROLS: &[&str] = &[
     "</arg_key>",
     "<arg_value>",
     "</arg_value>",
+    "<TOOLCALL>",
+    "</TOOLCALL>",
+    "<function",
+    "</function>",
+    "<param",
+    "</param>",
 ];
