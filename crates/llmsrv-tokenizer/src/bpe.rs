@@ -90,6 +90,11 @@ impl Bpe {
         self.pretokenizer.spells_bytes()
     }
 
+    /// Returns whether white space becomes no token.
+    pub(crate) fn drops_spaces(&self) -> bool {
+        self.pretokenizer.drops_spaces()
+    }
+
     /// Appends the tokens of `text`.
     pub(crate) fn encode(&self, text: &str, ids: &Ids, words: &mut Words, out: &mut Vec<u32>) {
         let mut word = |word: &str| {
@@ -100,6 +105,13 @@ impl Bpe {
         if self.pretokenizer.spells_bytes() {
             self.pretokenizer.split(text, &mut word);
             return;
+        }
+        if self.drops_spaces() {
+            return self.pretokenizer.split(text, &mut |piece| {
+                if !piece.starts_with(char::is_whitespace) {
+                    word(piece);
+                }
+            });
         }
         let escaped = text.replace(' ', "\u{2581}");
         self.pretokenizer.split(&escaped, &mut |line| {

@@ -21,6 +21,7 @@ impl Vocab {
         let model = metadata.str(MODEL).ok_or(Error::Missing(MODEL))?;
         let pre = match model {
             "gemma4" => "gemma4",
+            "whitespace" => "whitespace",
             _ => metadata.str(PRE).unwrap_or_default(),
         };
         let Defaults {
@@ -143,7 +144,7 @@ struct Defaults {
 fn defaults(model: &str, pre: &str) -> Option<Defaults> {
     let none = Defaults::default();
     Some(match model {
-        "gpt2" | "gemma4" => Defaults {
+        "gpt2" | "gemma4" | "whitespace" => Defaults {
             algorithm: Algorithm::Bpe,
             add_bos: pretokenizers::find(pre).is_some_and(|rules| rules.adds_bos),
             ..none

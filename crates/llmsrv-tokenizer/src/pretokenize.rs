@@ -30,6 +30,11 @@ impl Pretokenizer {
         !self.rules.keeps_characters
     }
 
+    /// Returns whether white space parts words and is no part of any.
+    pub(crate) fn drops_spaces(&self) -> bool {
+        self.rules.drops_spaces
+    }
+
     /// Returns whether a word that is a token as a whole is taken without merging.
     pub(crate) fn prefers_whole_words(&self) -> bool {
         self.rules.prefers_whole_words

@@ -14,6 +14,8 @@ pub(crate) struct Rules {
     pub(crate) adds_bos: bool,
     /// Words are spelled in characters, with U+2581 for a space, not byte by byte.
     pub(crate) keeps_characters: bool,
+    /// White space parts words and is no part of any.
+    pub(crate) drops_spaces: bool,
 }
 
 /// A step of a pre-tokenizer.
@@ -62,6 +64,7 @@ const fn rules(names: &'static [&'static str], patterns: &'static [Pattern]) -> 
         prefers_whole_words: false,
         adds_bos: false,
         keeps_characters: false,
+        drops_spaces: false,
     }
 }
 
@@ -83,6 +86,13 @@ impl Rules {
     const fn keeps_characters(self) -> Rules {
         Rules {
             keeps_characters: true,
+            ..self
+        }
+    }
+
+    const fn drops_spaces(self) -> Rules {
+        Rules {
+            drops_spaces: true,
             ..self
         }
     }
@@ -274,6 +284,10 @@ pub(crate) static TABLE: &[Rules] = &[
         &[Words(r"[^\n]+|\n+")],
     )
     .keeps_characters(),
+    // Jina Embeddings 2 for Chinese.
+    rules(&["whitespace"], &[Words(r"\S+")])
+        .keeps_characters()
+        .drops_spaces(),
 ];
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";

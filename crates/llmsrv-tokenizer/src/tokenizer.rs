@@ -113,7 +113,9 @@ impl Tokenizer {
             bytes.extend_from_slice(&output_bytes(text, *kind, spells_bytes));
             ends.push(bytes.len() as u32);
         }
+        let drops_spaces = matches!(&encoder, Encoder::Bpe(bpe) if bpe.drops_spaces());
         let longest = match vocab.algorithm {
+            Algorithm::Bpe if drops_spaces => None,
             Algorithm::Bpe | Algorithm::Spm => vocab.tokens.iter().map(String::len).max(),
             // A word of any length may become the unknown token.
             Algorithm::Unigram | Algorithm::WordPiece => None,

@@ -263,6 +263,37 @@ fn an_unknown_pre_tokenizer_is_a_warning() {
     assert_eq!(tokenizer.encode("a", Special::Parse), [0]);
 }
 
+/// Words of characters, between which white space is dropped, as in Jina Embeddings 2 for Chinese.
+#[test]
+fn white_space_that_parts_words_is_no_token() {
+    let words = ["<s>", "</s>", "a", "b", "ab", "中", "文", "中文", "B"];
+    let words = words.map(str::to_owned);
+    let merges = ["a b", "中 文"].map(str::to_owned);
+    let keys = [
+        ("model", Value::from("whitespace")),
+        ("pre", Value::from("whitespace")),
+        ("tokens", Value::from(words.to_vec())),
+        ("merges", Value::from(merges.to_vec())),
+        ("bos_token_id", Value::U32(0)),
+        ("eos_token_id", Value::U32(1)),
+        ("add_bos_token", Value::Bool(true)),
+        ("add_eos_token", Value::Bool(true)),
+    ];
+    let tokenizer = tokenizer(&keys).unwrap();
+    assert!(tokenizer.warnings().is_empty());
+    assert_eq!(tokenizer.longest_token(), None);
+    for (text, expected) in [
+        ("  ab \n中文\u{3000}B", vec![0, 4, 7, 8, 1]),
+        ("a b中文ab", vec![0, 2, 3, 7, 4, 1]),
+        (" \t", vec![0, 1]),
+        ("\u{2581}a", vec![0, 2, 1]),
+    ] {
+        let found = tokenizer.encode(text, Special::ParseAndAdd);
+        assert_eq!(found, expected, "{text:?}");
+    }
+    assert_eq!(tokenizer.decode(&[4, 7]), "ab中文");
+}
+
 fn tokenizer(keys: &[(&str, Value)]) -> Result<Tokenizer, Error> {
     Tokenizer::from_metadata(&metadata(keys))
 }
