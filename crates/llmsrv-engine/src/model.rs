@@ -339,7 +339,7 @@ pub enum LoadError {
 }
 
 /// The most bytes of the text of a [`LoadError`].
-const ERROR_BYTES: usize = 800;
+const ERROR_BYTES: usize = 900;
 
 impl LoadError {
     /// Shortens what it says of names and values of the file, which may be as long as the file.
