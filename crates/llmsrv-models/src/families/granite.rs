@@ -10,10 +10,15 @@ use crate::{
 
 /// Granite.
 pub(super) fn granite(source: &Source) -> Result<ArchConfig> {
-    with_multipliers(base(source, RopeStyle::Interleaved)?, source)
+    let arch = with_multipliers(base(source, RopeStyle::Interleaved)?, source)?;
+    if source.positive("logit_scale")?.is_none() {
+        let key = source.full("logit_scale");
+        return Err(invalid(format!("{key} is missing")));
+    }
+    Ok(arch)
 }
 
-/// Granite 4 H: layers without key heads scan.
+/// Granite 4 H, and Bamba, which has no multipliers: layers without key heads scan.
 pub(super) fn hybrid(source: &Source) -> Result<ArchConfig> {
     let scan = mamba::scan(source)?;
     let style = RopeStyle::Interleaved;
@@ -31,11 +36,7 @@ fn with_multipliers(mut arch: ArchConfig, source: &Source) -> Result<ArchConfig>
         arch.attention_scale = scale;
     }
     // The file holds the divisor.
-    arch.logit_scale = 1.0
-        / source.positive("logit_scale")?.ok_or_else(|| {
-            let key = source.full("logit_scale");
-            invalid(format!("{key} is missing"))
-        })?;
+    arch.logit_scale = 1.0 / source.positive("logit_scale")?.unwrap_or(1.0);
     // Granite says with this key whether positions are encoded at all.
     if source.flag("rope.scaling.finetuned") == Some(false) {
         for layer in &mut arch.layers {

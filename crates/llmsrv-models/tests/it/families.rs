@@ -551,6 +551,24 @@ fn other_spellings_give_the_same_model() {
     });
 }
 
+/// As Bamba has none.
+#[test]
+fn a_hybrid_without_a_divisor_leaves_logits_as_they_are() {
+    let mut cases = CASES.iter();
+    let case = cases.find(|case| case.name == "granitehybrid").unwrap();
+    let [prompt, _] = case.prompts();
+    let logits = |divisor: f32| {
+        let mut file = case.file();
+        file.metadata.set("granitehybrid.logit_scale", divisor);
+        all_logits(
+            &mut *load_bytes(&file.bytes(), "cpu").unwrap().model,
+            &prompt,
+        )
+    };
+    // 0 counts as absent.
+    assert_eq!(logits(0.0), logits(1.0));
+}
+
 #[test]
 #[ignore = "writes the input of fixtures/make.py"]
 fn write_files() {
