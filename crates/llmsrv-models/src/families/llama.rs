@@ -1,9 +1,11 @@
 //! Llama, what is stored under that name (Mistral, Mixtral, TinyLlama, SmolLM 2 and many more), and
 //! families that differ in nothing but their name.
 
-use super::{base, set_plain};
+use llmsrv_engine::LoadError;
+
+use super::{base, base_with, set_plain};
 use crate::{
-    arch::{Activation, ArchConfig, Temperature},
+    arch::{Activation, ArchConfig, LayerConfig, Mixer, Temperature},
     rope::RopeStyle,
     source::{Result, Source, invalid},
 };
@@ -11,6 +13,26 @@ use crate::{
 /// Llama 1 to 3, InternLM 2, dense ERNIE 4.5; experts make it Mixtral.
 pub(super) fn llama(source: &Source) -> Result<ArchConfig> {
     base(source, RopeStyle::Interleaved)
+}
+
+/// Llama Nemotron Super and Ultra, from which a search took parts (<https://arxiv.org/abs/2411.19146>): layers without
+/// key heads do not attend, and those without hidden elements have no network.
+pub(super) fn deci(source: &Source) -> Result<ArchConfig> {
+    let arch = base_with(
+        source,
+        RopeStyle::Interleaved,
+        &|_, n_kv_heads| match n_kv_heads {
+            0 => Mixer::None,
+            _ => Mixer::Attention,
+        },
+    )?;
+    let is_linear = |layer: &LayerConfig| layer.mixer == Mixer::None && layer.n_heads > 0;
+    match arch.layers.iter().position(is_linear) {
+        None => Ok(arch),
+        Some(idx) => Err(LoadError::Unsupported(format!(
+            "layer {idx} has a matrix in place of attention"
+        ))),
+    }
 }
 
 /// Ministral 3: queries are sharpened with the distance from the start.

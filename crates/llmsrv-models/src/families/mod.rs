@@ -55,15 +55,17 @@ use crate::{
 type Family = fn(&Source) -> Result<ArchConfig>;
 
 /// `general.architecture` and the function that reads it.
-const FAMILIES: [(&str, Family); 68] = [
+const FAMILIES: [(&str, Family); 71] = [
     ("arcee", llama::arcee),
     ("arctic", arctic::arctic),
+    ("bailingmoe2", dots::bailing_moe2),
     ("bitnet", bitnet::bitnet),
     ("bitnet-b1.58", bitnet::b158),
     ("chatglm", glm::chatglm),
     ("cohere2", classic::cohere2),
     ("command-r", classic::command_r),
     ("dbrx", dbrx::dbrx),
+    ("deci", llama::deci),
     ("deepseek", deepseek::deepseek),
     ("deepseek2", deepseek::deepseek2),
     ("deepseek2-ocr", deepseek::ocr),
@@ -99,6 +101,7 @@ const FAMILIES: [(&str, Family); 68] = [
     ("minicpm", minicpm::minicpm),
     ("minimax-m2", minimax::minimax_m2),
     ("mistral3", llama::mistral3),
+    ("mistral4", deepseek::deepseek2),
     ("mllama", mllama::mllama),
     ("nemotron", classic::nemotron),
     ("nemotron_h", nemotron_h::nemotron_h),

@@ -569,6 +569,30 @@ fn a_hybrid_without_a_divisor_leaves_logits_as_they_are() {
     assert_eq!(logits(0.0), logits(1.0));
 }
 
+/// llama.cpp forgets what such a layer attended to; the published model adds it.
+#[test]
+fn a_layer_without_a_network_attends() {
+    let case = CASES.iter().find(|case| case.name == "deci").unwrap();
+    let [prompt, _] = case.prompts();
+    let logits = |change: &dyn Fn(&mut File)| {
+        let mut file = case.file();
+        change(&mut file);
+        all_logits(
+            &mut *load_bytes(&file.bytes(), "cpu").unwrap().model,
+            &prompt,
+        )
+    };
+    let lacks = logits(&|file| {
+        let key = "deci.feed_forward_length";
+        file.metadata.set(key, vec![96u32, 64, 0, 0, 96]);
+        file.tensors
+            .retain(|tensor| !tensor.name.starts_with("blk.2.ffn_"));
+    });
+    let zero = logits(&|file| file.tensor("blk.2.ffn_down.weight").bytes.fill(0));
+    assert_eq!(lacks, zero);
+    assert_ne!(lacks, logits(&|_| {}));
+}
+
 #[test]
 #[ignore = "writes the input of fixtures/make.py"]
 fn write_files() {

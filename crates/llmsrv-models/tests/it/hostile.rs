@@ -732,6 +732,22 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: tensor blk.0.attn_qkv.weight has shape [128, 64], not [64, 128]",
     ),
     (
+        "deci",
+        |file| {
+            let key = "deci.attention.head_count_kv";
+            file.metadata.set(key, vec![2u32, 0, 0, 0, 4]);
+        },
+        "unsupported model: layer 2 has a matrix in place of attention",
+    ),
+    (
+        "deci",
+        |file| {
+            let key = "deci.attention.head_count";
+            file.metadata.set(key, vec![4u32, 0, 0, 0, 4]);
+        },
+        "invalid model file: deci.attention.head_count is 0 in layer 2",
+    ),
+    (
         "granite",
         |file| file.metadata.set("granite.logit_scale", 0.0f32),
         "invalid model file: granite.logit_scale is missing",

@@ -156,6 +156,8 @@ pub(crate) struct Parts {
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
     pub(crate) scores: usize,
+    /// The heads and hidden elements of each layer are those that keys list; where there are none, so is that part.
+    pub(crate) pruned: bool,
     /// Four residual streams, and elements of the product of low rank beside attention; 0 = one stream.
     pub(crate) streams: usize,
     /// Heads share one row of each position.
@@ -247,6 +249,7 @@ const PLAIN: Parts = Parts {
     embedding_norm: false,
     dense: 0,
     scores: 0,
+    pruned: false,
     streams: 0,
     latent: None,
     indexer: (0, 0),
@@ -1051,6 +1054,92 @@ pub(crate) const CASES: &[Case] = &[
             hidden: 24,
             shared: 48,
             selection_bias: true,
+            ..EXPERTS
+        },
+    },
+    Case {
+        name: "bailingmoe2",
+        architecture: "bailingmoe2",
+        keys: &[
+            ("rope.freq_base", F(600_000.0)),
+            ("rope.dimension_count", U(8)),
+            ("feed_forward_length", U(80)),
+            ("leading_dense_block_count", U(1)),
+            ("expert_used_count", U(3)),
+            ("expert_group_count", U(4)),
+            ("expert_group_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(2)),
+            ("expert_shared_feed_forward_length", U(20)),
+            ("expert_gating_func", U(2)),
+            ("expert_weights_norm", B(true)),
+            ("expert_weights_scale", F(2.5)),
+        ],
+        parts: Parts {
+            fused_qkv: true,
+            qk_norm: QkNorm::Head,
+            n_experts: 8,
+            hidden: 24,
+            shared: 40,
+            selection_bias: true,
+            ..PLAIN
+        },
+    },
+    // Layers with other numbers of heads and hidden elements, without one of the parts, and without both.
+    Case {
+        name: "deci",
+        architecture: "deci",
+        keys: &[
+            ("rope.freq_base", F(500_000.0)),
+            ("attention.head_count", Us(&[4, 0, 4, 0, 4])),
+            ("attention.head_count_kv", Us(&[2, 0, 1, 0, 4])),
+            ("feed_forward_length", Us(&[96, 64, 32, 0, 96])),
+        ],
+        parts: Parts {
+            n_layers: 5,
+            divisors: &["rope_freqs.weight"],
+            pruned: true,
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "mistral4",
+        architecture: "mistral4",
+        keys: &[
+            ("attention.head_count_kv", U(1)),
+            ("attention.key_length", U(40)),
+            ("attention.value_length", U(32)),
+            ("attention.key_length_mla", U(24)),
+            ("attention.value_length_mla", U(20)),
+            ("attention.q_lora_rank", U(48)),
+            ("attention.kv_lora_rank", U(32)),
+            ("attention.temperature_scale", F(0.1)),
+            ("attention.temperature_length", U(16)),
+            ("rope.dimension_count", U(8)),
+            ("rope.scaling.type", S("yarn")),
+            ("rope.scaling.factor", F(16.0)),
+            ("rope.scaling.original_context_length", U(16)),
+            ("rope.scaling.yarn_beta_fast", F(16.0)),
+            ("rope.scaling.yarn_beta_slow", F(2.0)),
+            ("rope.scaling.yarn_log_multiplier", F(0.1)),
+            ("expert_used_count", U(2)),
+            ("expert_feed_forward_length", U(24)),
+            ("expert_shared_count", U(1)),
+            ("expert_gating_func", U(1)),
+            ("expert_weights_norm", B(true)),
+        ],
+        parts: Parts {
+            hidden: 24,
+            shared: 24,
+            fused_experts: true,
+            latent: Some(Latent {
+                query_rank: 48,
+                rank: 32,
+                rotated: 8,
+                key: 16,
+                value: 20,
+                one_tensor: false,
+            }),
             ..EXPERTS
         },
     },
@@ -2124,13 +2213,19 @@ impl Case {
         }
     }
 
+    /// Returns a key that is a list.
+    fn listed(&self, key: &str) -> Option<&'static [u32]> {
+        let mut keys = self.keys.iter();
+        match keys.find(|(name, _)| *name == key) {
+            Some((_, Us(list))) => Some(list),
+            _ => None,
+        }
+    }
+
     /// Returns the layers that look at an image.
     fn crossed(&self) -> &'static [u32] {
-        let mut keys = self.keys.iter();
-        match keys.find(|(name, _)| *name == "attention.cross_attention_layers") {
-            Some((_, Us(layers))) => layers,
-            _ => &[],
-        }
+        let layers = self.listed("attention.cross_attention_layers");
+        layers.unwrap_or_default()
     }
 
     /// Names and shapes, row length first.
@@ -2204,7 +2299,14 @@ impl Case {
             } else {
                 (parts.head_dim, parts.n_kv_heads)
             };
-            let (query, kv) = (parts.n_heads * head_dim, n_kv_heads * head_dim);
+            let of_layer = |key: &str, usual| match self.listed(key) {
+                Some(list) if parts.pruned => list[layer] as usize,
+                _ => usual,
+            };
+            let n_heads = of_layer("attention.head_count", parts.n_heads);
+            let n_kv_heads = of_layer("attention.head_count_kv", n_kv_heads);
+            let hidden = of_layer("feed_forward_length", hidden);
+            let (query, kv) = (n_heads * head_dim, n_kv_heads * head_dim);
             let shares = layer + parts.n_shared >= parts.n_layers;
             // Those of Gemma 3n have what makes keys and values, though nobody reads it.
             let lacks_kv = parts.n_shared > 0 && shares && parts.streams == 0;
@@ -2220,6 +2322,10 @@ impl Case {
                 names.dedup();
                 for name in names {
                     if name == "attn_norm" && layer == 0 && parts.embedding_norm {
+                        continue;
+                    }
+                    let n_of_part = if name == "attn_norm" { n_heads } else { hidden };
+                    if parts.pruned && n_of_part == 0 {
                         continue;
                     }
                     let ending = match name {
@@ -2348,7 +2454,8 @@ impl Case {
                     add(name, shape);
                 }
             }
-            let something_else = is_crossed
+            let something_else = n_heads == 0
+                || is_crossed
                 || is_network
                 || has_net.is_some()
                 || scans
