@@ -24,6 +24,8 @@ pub(crate) struct ArchConfig {
     pub bidirectional: bool,
     /// How the rows of a text become one vector; `None` = the file does not say.
     pub pooling: Option<Pooling>,
+    /// What a classifier of pairs reads, where tokens see those after them; `None` = there is none.
+    pub classifier: Option<Classifier>,
     /// What the norms of the residual stream do.
     pub norm: NormKind,
     /// Added to the mean square, or the variance, in every norm.
@@ -98,6 +100,19 @@ impl ArchConfig {
         stores
             .map(|layer| (layer.n_kv_heads, layer.head_dim))
             .collect()
+    }
+
+    /// Returns whether its layers can be computed where tokens see those after them: all attend, each to keys
+    /// and values of its own, and do nothing to scores and results that whole inputs do not know.
+    pub(crate) fn may_see_both_sides(&self) -> bool {
+        let is_usual = |layer: &LayerConfig| {
+            layer.mixer == Mixer::Attention && layer.stores_kv && layer.chunk.is_none()
+        };
+        let is_plain = !self.output_gate && !self.sub_norms && !self.sinks;
+        is_plain
+            && self.attention_softcap.is_none()
+            && self.streams.is_none()
+            && self.layers.iter().all(is_usual)
     }
 
     /// Returns whether rows are rotated by their height and width, too.
@@ -351,6 +366,15 @@ impl DeltaNetConfig {
     pub(crate) fn rule_len(&self) -> usize {
         self.value_width() * self.head_dim
     }
+}
+
+/// What a classifier reads of the last rows of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Classifier {
+    /// The first one.
+    First,
+    /// Their mean.
+    Mean,
 }
 
 /// What a norm does to a row.

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 
 use crate::{
     arch::{
-        Activation, ArchConfig, ExpertsInput, LatentConfig, LayerConfig, NormKind, QkNorm,
-        Temperature,
+        Activation, ArchConfig, Classifier, ExpertsInput, LatentConfig, LayerConfig, NormKind,
+        QkNorm, Temperature,
     },
     linear::{Linear, activated_linear, add_linear, gated_linear, grouped_linear, linear, linears},
     ops::{Attention, BidirectionalAttention, DeltaRule, Input, Ops, SelectiveScan},
@@ -70,11 +70,53 @@ pub(crate) fn embed<O: Ops>(
     plan: &StepPlan,
     rows: &mut [f32],
 ) -> Result<(), ModelError> {
-    match (hidden(arch, weights, ops, plan)?, &weights.head) {
+    let x = match arch.classifier {
+        Some(Classifier::Mean) => means(arch, weights, ops, plan)?,
+        Some(Classifier::First) | None => hidden(arch, weights, ops, plan)?,
+    };
+    match (x, &weights.head) {
         (None, _) => Ok(()),
         (Some(x), None) => ops.read(&x, rows),
         (Some(x), Some(head)) => head.read(ops, x, rows),
     }
+}
+
+/// As [`hidden`], but each wanted row is the mean of all rows of its text.
+fn means<O: Ops>(
+    arch: &ArchConfig,
+    weights: &Weights<O>,
+    ops: &mut O,
+    plan: &StepPlan,
+) -> Result<Option<O::Tensor>, ModelError> {
+    let n_rows = plan.tokens.len();
+    let all = StepPlan {
+        logit_rows: (0..n_rows as u32).collect(),
+        ..plan.clone()
+    };
+    let Some(x) = hidden(arch, weights, ops, &all)? else {
+        return Ok(None);
+    };
+    let mut values = vec![0.0; n_rows * arch.width];
+    ops.read(&x, &mut values)?;
+    let mut means = vec![0.0; plan.logit_rows.len() * arch.width];
+    for (row, mean) in plan
+        .logit_rows
+        .iter()
+        .zip(means.chunks_exact_mut(arch.width))
+    {
+        let mut spans = plan.spans.iter().map(|span| &span.rows);
+        let Some(rows) = spans.find(|rows| rows.contains(&(*row as usize))) else {
+            continue;
+        };
+        let share = 1.0 / rows.len() as f32;
+        let of_text = values.chunks_exact(arch.width).skip(rows.start);
+        for own in of_text.take(rows.len()) {
+            for (sum, value) in mean.iter_mut().zip(own) {
+                *sum += share * value;
+            }
+        }
+    }
+    ops.plain_rows(&means, arch.width).map(Some)
 }
 
 /// Runs all layers; returns the wanted rows after the last norm, if any are wanted.

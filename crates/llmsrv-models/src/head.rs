@@ -4,6 +4,7 @@
 use llmsrv_engine::ModelError;
 
 use crate::{
+    arch::Activation,
     errors::device,
     linear::{Linear, linear},
     ops::{Holder, Ops},
@@ -12,7 +13,7 @@ use crate::{
 
 /// Products of a row, one after the other.
 pub(crate) struct Head<O: Holder> {
-    steps: Vec<(Linear<O>, Then)>,
+    steps: Vec<(Linear<O>, Then<O>)>,
     /// Elements of what it gives for a row.
     pub n_outputs: usize,
     /// The one output is the first of two scores less the second one, times this.
@@ -20,10 +21,11 @@ pub(crate) struct Head<O: Holder> {
 }
 
 /// What is done with a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum Then<O: Holder> {
     Nothing,
     Tanh,
+    /// GELU, and a layer norm with this weight, to whose variance this is added.
+    GeluAndNorm(Option<O::Vector>, f32),
 }
 
 impl<O: Holder> Head<O> {
@@ -48,6 +50,29 @@ impl<O: Holder> Head<O> {
             }
         }
         Ok(Some(head).filter(|head| !head.steps.is_empty()))
+    }
+
+    /// As [`Head::classifier`], `output(norm(gelu(dense(x))))`, of which a file may lack all but the output.
+    pub(crate) fn normed_classifier(
+        source: &Source,
+        (width, eps): (usize, f32),
+        ops: &mut O,
+    ) -> Result<Head<O>> {
+        let mut head = Head {
+            steps: Vec::new(),
+            n_outputs: width,
+            difference: None,
+        };
+        if source.has("cls.weight") {
+            let norm = source.optional_vector("cls.norm.weight", width)?;
+            let norm = norm.map(|weight| ops.vector(weight)).transpose();
+            let then = Then::GeluAndNorm(norm.map_err(device)?, eps);
+            head.push(source, ("cls", width), then, ops)?;
+        }
+        let output = "cls.output";
+        let n_rows = source.n_rows(&format!("{output}.weight")).unwrap_or(1);
+        head.push(source, (output, n_rows), Then::Nothing, ops)?;
+        Ok(head)
     }
 
     /// Loads what judges pairs of texts by the logits of "yes" and "no": rows of a matrix of their own, or
@@ -104,7 +129,7 @@ impl<O: Holder> Head<O> {
         &mut self,
         source: &Source,
         (name, n_rows): (&str, usize),
-        then: Then,
+        then: Then<O>,
         ops: &mut O,
     ) -> Result<()> {
         let matrix = source.matrix(&format!("{name}.weight"), n_rows, self.n_outputs)?;
@@ -135,6 +160,13 @@ impl<O: Ops> Head<O> {
             x = match then {
                 Then::Nothing => x,
                 Then::Tanh => ops.tanh(x)?,
+                Then::GeluAndNorm(norm, eps) => {
+                    let active = ops.activate(x, Activation::Gelu)?;
+                    match norm {
+                        None => active,
+                        Some(weight) => ops.layer_norm(&active, weight, None, *eps)?,
+                    }
+                }
             };
         }
         let Some(sign) = self.difference else {

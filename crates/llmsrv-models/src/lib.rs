@@ -42,7 +42,7 @@ use tracing::{info, warn};
 
 use crate::{
     adapter::{Adapter, with_adapters},
-    arch::{ArchConfig, BLOCK_SIZE},
+    arch::{ArchConfig, BLOCK_SIZE, Classifier},
     encoder::Encoder,
     head::Head,
     model::Decoder,
@@ -235,6 +235,9 @@ fn decoder(
             if !arch.bidirectional {
                 return Err(not_on_an_npu("models that write text"));
             }
+            if arch.classifier == Some(Classifier::Mean) {
+                return Err(not_on_an_npu("models that classify whole texts"));
+            }
             let ops = OnnxOps::new(npu, options.n_threads, arch.context_length)?;
             let model = build(source, adapters, arch, n_vocab, ops)?;
             let file = source.file();
@@ -394,6 +397,7 @@ pub fn facts(path: &Path) -> Result<ModelFacts, llmsrv_gguf::Error> {
     let mut facts = ModelFacts::of(file.header());
     let file = Arc::new(file.translated());
     if let Ok((architecture, source)) = source(&file) {
+        facts.pools |= encoders().any(|known| known == architecture);
         facts.sees = source.has_key(VISION) && vision::is_within(&source);
         if let Ok(arch) = families::read(architecture, &source) {
             facts.kv_heads = arch.kv_shapes();
@@ -468,7 +472,7 @@ where
             .saturating_add(ops.extra_weight_bytes())
             .saturating_sub(ops.moved_bytes())
             .saturating_add(gpus.iter().map(|gpu| gpu.weight_bytes).sum()),
-        embedding: Some(embedding(source, &arch, weights.head.as_ref())?),
+        embedding: Some(embedding(&arch, weights.head.as_ref())),
         n_layers: arch.layers.len() + 1,
         gpus,
         npu: false,
@@ -592,28 +596,19 @@ fn split(
 }
 
 /// Returns how a decoder makes a vector of a text: the last token has seen all of it.
-fn embedding<O: Ops>(
-    source: &Source,
-    arch: &ArchConfig,
-    head: Option<&Head<O>>,
-) -> Result<EmbeddingSpec, LoadError> {
+fn embedding<O: Ops>(arch: &ArchConfig, head: Option<&Head<O>>) -> EmbeddingSpec {
     let bidirectional = arch.bidirectional;
-    if source.flag("attention.causal") == Some(false) && !bidirectional {
-        return Err(LoadError::Unsupported(
-            "a decoder whose tokens see those after them".into(),
-        ));
-    }
     // Where all tokens have seen all of it, it is their mean.
     let usual = if bidirectional {
         Pooling::Mean
     } else {
         Pooling::Last
     };
-    Ok(EmbeddingSpec {
+    EmbeddingSpec {
         width: head.map_or(arch.width, |head| head.n_outputs),
         pooling: arch.pooling.unwrap_or(usual),
         bidirectional,
-    })
+    }
 }
 
 fn not_on_an_npu(what: &str) -> LoadError {

@@ -344,6 +344,10 @@ impl<O: Holder> Weights<O> {
             .transpose()?;
         loader.ops.begin_part(Part::Output);
         let head = match arch.pooling {
+            Some(Pooling::Rank) if arch.bidirectional => {
+                let shape = (arch.width, arch.norm_eps);
+                Some(Head::normed_classifier(source, shape, loader.ops)?)
+            }
             Some(Pooling::Rank) => Some(Head::judge(source, &output, loader.ops)?),
             _ => Head::projections(source, arch.width, loader.ops)?,
         };

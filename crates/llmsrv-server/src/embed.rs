@@ -244,8 +244,8 @@ fn cut(mut tokens: Vec<u32>, end: Option<u32>, n_ctx: usize) -> (Vec<u32>, usize
 }
 
 /// Joins a query with documents as rerankers were trained: `[CLS] query [SEP] document [SEP]` for
-/// WordPiece (<https://arxiv.org/abs/1810.04805>), `<s> query </s></s> document </s>` for the others
-/// (<https://arxiv.org/abs/1907.11692>). Marks inside the texts are ordinary text.
+/// WordPiece (<https://arxiv.org/abs/1810.04805>) and where that is the separator (`ModernBERT`),
+/// `<s> query </s></s> document </s>` for the others (<https://arxiv.org/abs/1907.11692>). Marks inside the texts are ordinary text.
 struct Pairs {
     /// All before the document.
     head: Vec<u32>,
@@ -259,8 +259,9 @@ impl Pairs {
     fn new(tokenizer: &Tokenizer, query: &str, n_ctx: usize) -> Result<Pairs, ApiError> {
         let vocab = tokenizer.vocab();
         let separator = vocab.separator.or(vocab.eos);
-        let is_word_piece = vocab.algorithm == Algorithm::WordPiece;
-        let end = if is_word_piece {
+        let mark = separator.and_then(|id| tokenizer.token_text(id));
+        let is_of_bert = vocab.algorithm == Algorithm::WordPiece || mark == Some("[SEP]");
+        let end = if is_of_bert {
             separator
         } else {
             vocab.eos.filter(|_| tokenizer.adds_eos())
@@ -271,7 +272,7 @@ impl Pairs {
             .into_iter()
             .collect();
         head.extend(tokenizer.encode(query, Special::Plain));
-        head.extend(end.filter(|_| !is_word_piece));
+        head.extend(end.filter(|_| !is_of_bert));
         head.extend(separator);
         let room = n_ctx.checked_sub(head.len() + usize::from(end.is_some()));
         let room = room.filter(|room| *room > 0).ok_or_else(no_room)?;
@@ -318,3 +319,51 @@ const MAX_TOKENS: usize = 1 << 24;
 const MAX_VECTOR_BYTES: usize = 64 << 20;
 /// A shorter vector has no direction.
 const SHORTEST: f64 = 1e-12;
+
+#[cfg(test)]
+mod tests {
+    use llmsrv_tokenizer::{TokenKind, Vocab};
+
+    use super::*;
+
+    /// Joins "a" with "b"; returns the spelling of each token.
+    fn joined(algorithm: Algorithm, [begin, end]: [&str; 2]) -> Vec<String> {
+        let vocab = Vocab {
+            algorithm,
+            tokens: [begin, end, "a", "b", "\u{2581}a", "\u{2581}b", "?"]
+                .map(str::to_owned)
+                .to_vec(),
+            scores: vec![0.0; 7],
+            kinds: (0..7)
+                .map(|id| match id {
+                    0 | 1 => TokenKind::Control,
+                    _ => TokenKind::Normal,
+                })
+                .collect(),
+            bos: Some(0),
+            eos: Some(1),
+            separator: Some(1),
+            unknown: Some(6),
+            add_bos: true,
+            add_eos: true,
+            ..Vocab::default()
+        };
+        let tokenizer = Tokenizer::new(vocab).unwrap();
+        let pairs = Pairs::new(&tokenizer, "a", 16).unwrap();
+        let (tokens, n_cut) = pairs.with(&tokenizer, "b");
+        assert_eq!(n_cut, 0);
+        let texts = tokens.iter().map(|id| tokenizer.token_text(*id).unwrap());
+        texts.map(|text| text.replace('\u{2581}', "")).collect()
+    }
+
+    #[test]
+    fn pairs_are_joined_as_the_family_was_trained() {
+        let bert = ["[CLS]", "a", "[SEP]", "b", "[SEP]"];
+        let roberta = ["<s>", "a", "</s>", "</s>", "b", "</s>"];
+        let (of_bert, of_roberta) = (["[CLS]", "[SEP]"], ["<s>", "</s>"]);
+        assert_eq!(joined(Algorithm::WordPiece, of_bert), bert);
+        assert_eq!(joined(Algorithm::Bpe, of_bert), bert);
+        assert_eq!(joined(Algorithm::Bpe, of_roberta), roberta);
+        assert_eq!(joined(Algorithm::Unigram, of_roberta), roberta);
+    }
+}

@@ -106,6 +106,18 @@ pub(crate) fn pooling(source: &Source) -> Result<Option<Pooling>> {
     })
 }
 
+/// Reads whether a model ranks pairs without a word on it: it has a classifier of one score, as rerankers
+/// have that llama.cpp's converter made.
+pub(crate) fn scores_pairs(source: &Source) -> bool {
+    // A matrix of one row may be stored as a vector.
+    let n_rows = |name| {
+        let is_there = source.has(name);
+        is_there.then(|| source.n_rows(name).unwrap_or(1))
+    };
+    let n_scores = n_rows("cls.output.weight").or_else(|| n_rows("cls.weight"));
+    n_scores == Some(1)
+}
+
 /// Reads what all encoders share and leaves the rest as in BERT.
 fn base(source: &Source) -> Result<EncoderConfig> {
     let n_layers = source.count("block_count")?;
@@ -135,6 +147,12 @@ fn base(source: &Source) -> Result<EncoderConfig> {
         let message = "an encoder whose tokens see only what was before them".to_owned();
         return Err(LoadError::Unsupported(message));
     }
+    // Without a word on it a classifier ranks, and sentence encoders take the mean.
+    let usual = if scores_pairs(source) {
+        Pooling::Rank
+    } else {
+        Pooling::Mean
+    };
     Ok(EncoderConfig {
         context_length: source.count("context_length")?,
         width,
@@ -148,8 +166,7 @@ fn base(source: &Source) -> Result<EncoderConfig> {
         positions: Positions::Table,
         activation: Activation::Gelu,
         experts: None,
-        // Sentence encoders without a word on it take the mean.
-        pooling: pooling(source)?.unwrap_or(Pooling::Mean),
+        pooling: pooling(source)?.unwrap_or(usual),
     })
 }
 

@@ -11,7 +11,7 @@ use llmsrv_engine::{EmbeddingSpec, LoadError, Model, ModelError, ModelSpec, Pool
 use llmsrv_tokenizer::{Algorithm, Tokenizer};
 
 pub(crate) use self::config::architectures;
-pub(crate) use self::config::{EncoderConfig, pooling, read};
+pub(crate) use self::config::{EncoderConfig, pooling, read, scores_pairs};
 pub(crate) use self::weights::EncoderWeights;
 use crate::{
     adapter::{Adapter, with_adapters},

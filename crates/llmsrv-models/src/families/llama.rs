@@ -3,7 +3,7 @@
 
 use llmsrv_engine::LoadError;
 
-use super::{base, base_with, set_plain};
+use super::{base, base_with, see_both_sides, set_plain};
 use crate::{
     arch::{Activation, ArchConfig, LayerConfig, Mixer, Temperature},
     rope::RopeStyle,
@@ -13,6 +13,13 @@ use crate::{
 /// Llama 1 to 3, InternLM 2, dense ERNIE 4.5; experts make it Mixtral.
 pub(super) fn llama(source: &Source) -> Result<ArchConfig> {
     base(source, RopeStyle::Interleaved)
+}
+
+/// Llama Embed Nemotron: Llama whose tokens see those after them, too (<https://arxiv.org/abs/2511.07025>).
+pub(super) fn embed(source: &Source) -> Result<ArchConfig> {
+    let mut arch = llama(source)?;
+    see_both_sides(&mut arch, source)?;
+    Ok(arch)
 }
 
 /// Llama Nemotron Super and Ultra, from which a search took parts (<https://arxiv.org/abs/2411.19146>): layers without

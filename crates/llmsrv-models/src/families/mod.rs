@@ -131,9 +131,10 @@ const FAMILIES: [(&str, Family); 71] = [
 
 /// As [`FAMILIES`], of models whose tokens see those after them, too, and which make vectors of texts and
 /// nothing else.
-const BIDIRECTIONAL: [(&str, Family); 3] = [
+const BIDIRECTIONAL: [(&str, Family); 4] = [
     ("eurobert", eurobert::eurobert),
     ("gemma-embedding", gemma::embedding),
+    ("llama-embed", llama::embed),
     ("modern-bert", modern_bert::modern_bert),
 ];
 
@@ -188,7 +189,17 @@ pub(crate) fn read(architecture: &str, source: &Source) -> Result<ArchConfig> {
             known.join(", ")
         )));
     };
-    family(source)
+    let mut arch = family(source)?;
+    // The same layers make vectors where a file says so.
+    if !arch.bidirectional && source.flag("attention.causal") == Some(false) {
+        if !arch.may_see_both_sides() {
+            return Err(LoadError::Unsupported(
+                "a decoder whose tokens see those after them".into(),
+            ));
+        }
+        see_both_sides(&mut arch, source)?;
+    }
+    Ok(arch)
 }
 
 /// Reads what all families share and leaves the rest as in Llama.
@@ -283,6 +294,7 @@ fn base_with(
         width,
         bidirectional: false,
         pooling: encoder::pooling(source)?,
+        classifier: None,
         norm: NormKind::Rms,
         norm_eps: source
             .positive("attention.layer_norm_rms_epsilon")?
@@ -527,7 +539,7 @@ fn see_both_sides(arch: &mut ArchConfig, source: &Source) -> Result<()> {
         let message = "an encoder whose tokens see only what was before them".to_owned();
         return Err(LoadError::Unsupported(message));
     }
-    if arch.pooling == Some(Pooling::Rank) {
+    if arch.pooling == Some(Pooling::Rank) && arch.classifier.is_none() {
         let message = format!("{} models that rank pairs", source.architecture());
         return Err(LoadError::Unsupported(message));
     }

@@ -1,11 +1,12 @@
 //! `ModernBERT`: an encoder with rotations, windows on two of three layers, gated networks and no biases
 //! (<https://arxiv.org/abs/2412.13663>).
 
-use llmsrv_engine::LoadError;
+use llmsrv_engine::{LoadError, Pooling};
 
 use super::{base, rope, see_both_sides, set_fused, set_windows};
 use crate::{
-    arch::{Activation, ArchConfig, NormKind},
+    arch::{Activation, ArchConfig, Classifier, NormKind},
+    encoder,
     rope::RopeStyle,
     source::{Result, Source},
 };
@@ -46,6 +47,25 @@ pub(super) fn modern_bert(source: &Source) -> Result<ArchConfig> {
             layer.rope = Some(usize::from(layer.window.is_some()));
         }
     }
+    if arch.pooling.is_none() && encoder::scores_pairs(source) {
+        arch.pooling = Some(Pooling::Rank);
+    }
+    if arch.pooling == Some(Pooling::Rank) {
+        arch.classifier = Some(classifier(source)?);
+    }
     see_both_sides(&mut arch, source)?;
     Ok(arch)
+}
+
+/// Reads what the classifier reads: the mean where the file does not say.
+fn classifier(source: &Source) -> Result<Classifier> {
+    let key = "classifier.pooling_type";
+    match source.optional_count(key)? {
+        None | Some(1) => Ok(Classifier::Mean),
+        Some(2) => Ok(Classifier::First),
+        Some(other) => {
+            let key = source.full(key);
+            Err(LoadError::Unsupported(format!("{key} is {other}")))
+        }
+    }
 }

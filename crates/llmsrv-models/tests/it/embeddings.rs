@@ -372,6 +372,49 @@ fn cpu_and_candle_agree() {
     }
 }
 
+/// Rerankers that llama.cpp's converter made name no pooling.
+#[test]
+fn a_classifier_of_one_score_ranks() {
+    let ranks = |file: File| {
+        let loaded = load(&file.bytes(), "cpu").unwrap();
+        let embedding = loaded.model.spec().embedding.unwrap();
+        let inputs = [vec![2, 10, 11, 3, 12, 13, 3], vec![2, 40, 3]];
+        let is_rank = embedding.pooling == Pooling::Rank;
+        (is_rank, vectors(loaded, &inputs, 512))
+    };
+    let silent = |name: &str| {
+        let case = EncoderCase {
+            pooling: 0,
+            ..encoder(name)
+        };
+        case.file()
+    };
+    let expected = ranks(encoder("xlm_roberta_rank").file());
+    assert!(expected.0 && expected.1[0].len() == 1);
+    assert_eq!(ranks(silent("xlm_roberta_rank")), expected);
+    // A hidden layer alone, or several scores, may be of anything.
+    let without = |mut file: File, parts: &[&str]| {
+        file.tensors
+            .retain(|tensor| !parts.contains(&tensor.name.as_str()));
+        file
+    };
+    let output = ["cls.output.weight", "cls.output.bias"];
+    assert!(!ranks(without(silent("xlm_roberta_rank"), &output)).0);
+    assert!(!ranks(silent("xlm_roberta_rank_plain")).0);
+    // One score without a layer between, stored as a vector.
+    let mut file = without(silent("xlm_roberta_rank"), &["cls.weight", "cls.bias"]);
+    file.tensor("cls.output.weight").shape = vec![64];
+    assert!(ranks(file).0);
+    let mut file = embedder("modern_bert_rank").file();
+    let expected = ranks(file.clone());
+    assert!(expected.0);
+    file.metadata.set("modern-bert.pooling_type", 0u32);
+    assert_eq!(ranks(file.clone()), expected);
+    file.metadata
+        .set("modern-bert.classifier.pooling_type", 1u32);
+    assert_eq!(ranks(file), expected);
+}
+
 /// In a cross-encoder for pairs, what follows the separator has the other token type.
 #[test]
 fn the_second_text_of_a_pair_has_its_own_type() {
@@ -454,7 +497,30 @@ fn embedders_that_lie_are_refused_in_one_line() {
     refuse(
         "modern_bert",
         &|file| file.metadata.set("modern-bert.pooling_type", 4u32),
-        "unsupported model: modern-bert models that rank pairs",
+        "invalid model file: tensor cls.output.weight is missing",
+    );
+    refuse(
+        "modern_bert_rank",
+        &|file| {
+            let key = "modern-bert.classifier.pooling_type";
+            file.metadata.set(key, 3u32);
+        },
+        "unsupported model: modern-bert.classifier.pooling_type is 3",
+    );
+    refuse(
+        "modern_bert_rank",
+        &|file| file.tensor("cls.norm.weight").shape = vec![32, 2],
+        "invalid model file: tensor cls.norm.weight has shape [32, 2], not [64]",
+    );
+    refuse(
+        "llama_embed",
+        &|file| file.metadata.set("llama-embed.attention.causal", true),
+        "unsupported model: an encoder whose tokens see only what was before them",
+    );
+    refuse(
+        "qwen2_both_sides",
+        &|file| file.metadata.set("qwen2.pooling_type", 4u32),
+        "unsupported model: qwen2 models that rank pairs",
     );
     refuse(
         "modern_bert",

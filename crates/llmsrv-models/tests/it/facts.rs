@@ -5,7 +5,11 @@ use std::fs;
 use llmsrv_engine::LoadOptions;
 use llmsrv_gguf::TensorType;
 
-use crate::tiny::{CASES, FileTensor};
+use crate::{
+    embeddings::encoder,
+    tiny::{CASES, FileTensor},
+    tiny_encoder::EncoderCase,
+};
 
 #[test]
 fn a_file_sees_if_it_says_so_and_has_the_tensors_of_a_known_encoder() {
@@ -32,6 +36,21 @@ fn a_file_sees_if_it_says_so_and_has_the_tensors_of_a_known_encoder() {
     assert!(!sees("gemma3", None, tensor));
     assert!(!sees("gemma3", key, "v.patch_embd.weight"));
     assert!(!sees("llama", key, tensor));
+}
+
+/// Whoever shows an encoder does not offer it for a talk.
+#[test]
+fn an_encoder_pools_though_its_file_does_not_say_how() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let case = EncoderCase {
+        pooling: 0,
+        ..encoder("bert")
+    };
+    fs::write(&path, case.file().bytes()).unwrap();
+    assert!(llmsrv_models::facts(&path).unwrap().pools);
+    let path = CASES[0].write(folder.path());
+    assert!(!llmsrv_models::facts(&path).unwrap().pools);
 }
 
 /// Memory is planned with what is known before: it is what the loaded model takes.

@@ -732,6 +732,16 @@ const LIES: &[(&str, Lie, &str)] = &[
         "invalid model file: tensor blk.0.attn_qkv.weight has shape [128, 64], not [64, 128]",
     ),
     (
+        "gemma2",
+        |file| file.metadata.set("gemma2.attention.causal", false),
+        "unsupported model: a decoder whose tokens see those after them",
+    ),
+    (
+        "lfm2",
+        |file| file.metadata.set("lfm2.attention.causal", false),
+        "unsupported model: a decoder whose tokens see those after them",
+    ),
+    (
         "deci",
         |file| {
             let key = "deci.attention.head_count_kv";

@@ -156,6 +156,8 @@ pub(crate) struct Parts {
     pub(crate) dense: usize,
     /// Scores that a classifier gives; 0 = none.
     pub(crate) scores: usize,
+    /// It has a hidden layer with a norm, and biases.
+    pub(crate) deep_scores: bool,
     /// The heads and hidden elements of each layer are those that keys list; where there are none, so is that part.
     pub(crate) pruned: bool,
     /// Four residual streams, and elements of the product of low rank beside attention; 0 = one stream.
@@ -249,6 +251,7 @@ const PLAIN: Parts = Parts {
     embedding_norm: false,
     dense: 0,
     scores: 0,
+    deep_scores: false,
     pruned: false,
     streams: 0,
     latent: None,
@@ -2036,6 +2039,65 @@ pub(crate) const EMBEDDERS: &[Case] = &[
         parts: MODERN_BERT,
     },
     Case {
+        name: "modern_bert_rank",
+        architecture: "modern-bert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("attention.sliding_window", U(8)),
+            ("rope.freq_base", F(160_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("pooling_type", U(4)),
+        ],
+        parts: Parts {
+            scores: 1,
+            deep_scores: true,
+            ..MODERN_BERT
+        },
+    },
+    Case {
+        name: "modern_bert_rank_first",
+        architecture: "modern-bert",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("attention.sliding_window", U(8)),
+            ("rope.freq_base", F(160_000.0)),
+            ("rope.freq_base_swa", F(10_000.0)),
+            ("classifier.pooling_type", U(2)),
+            ("pooling_type", U(4)),
+        ],
+        parts: Parts {
+            scores: 1,
+            deep_scores: true,
+            ..MODERN_BERT
+        },
+    },
+    Case {
+        name: "llama_embed",
+        architecture: "llama-embed",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("rope.freq_base", F(500_000.0)),
+            ("pooling_type", U(1)),
+        ],
+        parts: Parts {
+            divisors: &["rope_freqs.weight"],
+            ..PLAIN
+        },
+    },
+    Case {
+        name: "qwen2_both_sides",
+        architecture: "qwen2",
+        keys: &[
+            ("attention.causal", B(false)),
+            ("rope.freq_base", F(1_000_000.0)),
+            ("pooling_type", U(3)),
+        ],
+        parts: Parts {
+            qkv_bias: true,
+            ..PLAIN
+        },
+    },
+    Case {
         name: "qwen3_rank",
         architecture: "qwen3",
         keys: &[
@@ -2261,6 +2323,11 @@ impl Case {
         }
         if parts.scores > 0 {
             add("cls.output.weight", &[width, parts.scores]);
+        }
+        if parts.deep_scores {
+            add("cls.output.bias", &[parts.scores]);
+            add("cls.weight", &[width, width]);
+            add("cls.norm.weight", &[width]);
         }
         if parts.positions > 0 {
             add("position_embd.weight", &[width, parts.positions]);
