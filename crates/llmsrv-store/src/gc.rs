@@ -1,7 +1,13 @@
 //! Removing what no manifest needs any more. Every function here expects the caller to hold the
 //! lock of the store alone.
 
-use std::{collections::HashSet, ffi::OsStr, fs, path::PathBuf, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    fs,
+    path::PathBuf,
+    time::Duration,
+};
 
 use crate::{
     Digest, Error, Manifest,
@@ -31,23 +37,38 @@ pub(crate) fn remove_unreferenced(
     sync_folder(layout, &layout.blobs())
 }
 
-/// Removes what a killed process was writing for a blob, and blobs that no manifest names and files
-/// left behind by other interrupted writes when they are older than [`GRACE`]. While a transfer is under way its finished blobs wait for a
-/// manifest, so then blobs stay. Returns the number of files removed.
+/// Removes what a killed process was writing for a blob, and, when they are older than [`GRACE`], blobs that no
+/// manifest names, what interrupted transfers have left, and files left behind by other interrupted writes. While a
+/// transfer is under way its finished blobs wait for a manifest, so then blobs stay. Returns the number of files removed.
 pub(crate) fn prune(layout: &Layout, _alone: &Guard) -> Result<usize, Error> {
     let (mut blobs, mut killed) = (Vec::new(), Vec::new());
+    let mut transfers: HashMap<Digest, Vec<PathBuf>> = HashMap::new();
     let mut strays = strays_in(layout, layout.root().to_owned())?;
     strays.extend(strays_in(layout, layout.manifests())?);
     let mut transfer_under_way = false;
     for path in files_in(layout, layout.blobs())? {
         match classify(path.file_name().unwrap_or_default()) {
             Class::Blob(digest) => blobs.push((digest, path)),
-            Class::Written if is_in_use(&path) == Some(false) => killed.push(path),
-            Class::Written | Class::Stray => {
-                transfer_under_way |= !is_older_than(&path, GRACE);
-                strays.push(path);
-            }
+            Class::Written => match is_in_use(&path) {
+                Some(false) => killed.push(path),
+                Some(true) => transfer_under_way = true,
+                None => {
+                    transfer_under_way |= !is_older_than(&path, GRACE);
+                    strays.push(path);
+                }
+            },
+            Class::Partial(digest) => transfers.entry(digest).or_default().push(path),
             Class::Other => {}
+        }
+    }
+    for (digest, files) in transfers {
+        // Without the state of one part, all that has come is worth nothing, and that of a finished part is never
+        // written again: the youngest file tells how old the transfer is.
+        let is_old = files.iter().all(|path| is_older_than(path, GRACE));
+        if is_old && is_in_use(&layout.partial(&digest)) != Some(true) {
+            strays.extend(files);
+        } else {
+            transfer_under_way = true;
         }
     }
     let mut doomed = strays;
@@ -108,8 +129,8 @@ enum Class {
     Blob(Digest),
     /// Being written, or left behind when that was interrupted.
     Written,
-    /// Left behind by an interrupted transfer, or still coming.
-    Stray,
+    /// Of a transfer of this blob that was interrupted, or is under way.
+    Partial(Digest),
     /// Not ours to remove.
     Other,
 }
@@ -124,7 +145,7 @@ fn classify(name: &OsStr) -> Class {
     let (digest, rest) = text.split_at_checked(DIGEST_LEN).unwrap_or((text, ""));
     match digest.parse() {
         Ok(digest) if rest.is_empty() => Class::Blob(digest),
-        Ok(_) if rest.starts_with("-partial") => Class::Stray,
+        Ok(digest) if rest.starts_with("-partial") => Class::Partial(digest),
         _ => Class::Other,
     }
 }
@@ -260,7 +281,12 @@ mod tests {
             .join(format!("{}-partial", Digest::of(b"p").file_name()));
         Fixture::write(partial.clone(), b"", 1);
         assert_eq!(fixture.prune(), 0);
-        fs::remove_file(partial).unwrap();
-        assert_eq!(fixture.prune(), 1);
+        // Held up, but under way.
+        Fixture::write(partial.clone(), b"", 120);
+        let receiver = fs::File::open(&partial).unwrap();
+        receiver.lock().unwrap();
+        assert_eq!(fixture.prune(), 0);
+        drop(receiver);
+        assert_eq!(fixture.prune(), 2);
     }
 }

@@ -49,6 +49,11 @@ impl Layout {
         self.blobs().join(digest.file_name())
     }
 
+    /// What has come of a blob that is being received.
+    pub(crate) fn partial(&self, digest: &Digest) -> PathBuf {
+        self.blobs().join(format!("{}-partial", digest.file_name()))
+    }
+
     pub(crate) fn lock(&self) -> PathBuf {
         self.root.join(".llmsrv.lock")
     }

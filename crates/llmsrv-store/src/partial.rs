@@ -105,7 +105,7 @@ impl Store {
 
     /// Returns how many bytes of a blob an interrupted transfer has left.
     pub fn partial_bytes(&self, digest: &Digest, size_bytes: u64) -> u64 {
-        let length = fs::metadata(data_path(&self.primary, digest)).map_or(0, |data| data.len());
+        let length = fs::metadata(self.primary.partial(digest)).map_or(0, |data| data.len());
         if length != size_bytes {
             return 0;
         }
@@ -129,7 +129,9 @@ impl PartialBlob {
         size_bytes: u64,
         part_bytes: u64,
     ) -> Result<Option<PartialBlob>, Error> {
-        let path = data_path(layout, digest);
+        let path = layout.partial(digest);
+        // Whoever removes what interrupted transfers have left sees this one whole, or its lock.
+        let _guard = lock::shared(layout)?;
         let Some(file) = open_locked(layout, &path)? else {
             return Ok(None);
         };
@@ -292,7 +294,7 @@ impl PartialBlob {
     }
 
     fn path(&self) -> PathBuf {
-        data_path(&self.layout, &self.digest)
+        self.layout.partial(&self.digest)
     }
 
     fn error(&self, action: &'static str, error: io::Error) -> Error {
@@ -394,12 +396,6 @@ fn remove_parts(layout: &Layout, digest: &Digest) -> Result<(), Error> {
     Ok(())
 }
 
-fn data_path(layout: &Layout, digest: &Digest) -> PathBuf {
-    layout
-        .blobs()
-        .join(format!("{}-partial", digest.file_name()))
-}
-
 fn part_path(layout: &Layout, digest: &Digest, n: usize) -> PathBuf {
     layout
         .blobs()
@@ -497,7 +493,7 @@ mod tests {
         let partial = open(&layout, &digest, 12);
         partial.write(0, b"abcd").unwrap();
         drop(partial);
-        fs::remove_file(data_path(&layout, &digest)).unwrap();
+        fs::remove_file(layout.partial(&digest)).unwrap();
         assert_eq!(open(&layout, &digest, 12).completed(), 0);
     }
 

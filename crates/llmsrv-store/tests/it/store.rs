@@ -384,6 +384,33 @@ fn opening_tidies_up() {
 }
 
 #[test]
+fn opening_keeps_what_has_come_of_a_blob() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let digest = Digest::of(b"weights");
+    let receive = || store.partial_blob(&digest, 7, 4).unwrap().unwrap();
+    let age = |end: &str| {
+        let name = format!("{}-partial{end}", digest.file_name());
+        set_age(&folder.path().join("blobs").join(name), minutes(90));
+    };
+    let partial = receive();
+    partial.write(0, b"weig").unwrap();
+    drop(partial);
+    // The first part was complete long ago; bytes of others came just now.
+    age("-0");
+    open(folder.path());
+    assert_eq!(store.partial_bytes(&digest, 7), 4);
+
+    // A transfer that is held up.
+    let partial = receive();
+    ["", "-0", "-1"].into_iter().for_each(age);
+    open(folder.path());
+    partial.write(1, b"hts").unwrap();
+    partial.commit().unwrap();
+    assert_eq!(store.blob_size(&digest).unwrap(), Some(7));
+}
+
+#[test]
 fn a_second_store_is_read_and_never_written() {
     let [own, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let theirs = Ollama(other.path());
