@@ -127,7 +127,7 @@ impl Transfer<'_> {
             return Ok(());
         };
         // The first answer shows where the blob really is and whether ranges are known there.
-        let mut backoff = Backoff::new(self.tuning);
+        let mut backoff = self.backoff();
         let response = loop {
             let part = self.partial.part(first);
             match self.source.open(part.position(), part.end()).await {
@@ -149,8 +149,12 @@ impl Transfer<'_> {
         }
     }
 
+    fn backoff(&self) -> Backoff<'_> {
+        Backoff::beside(self.tuning, self.stands_by)
+    }
+
     async fn receive_part(&self, n: usize, mut response: Option<Response>) -> Result<(), Stop> {
-        let mut backoff = Backoff::new(self.tuning);
+        let mut backoff = self.backoff();
         loop {
             let before = self.partial.part(n);
             if before.is_complete() {
@@ -176,7 +180,7 @@ impl Transfer<'_> {
 
     /// Receives everything in one go, skipping what is there already.
     async fn receive_whole(&self, response: Response) -> Result<(), Error> {
-        let mut backoff = Backoff::new(self.tuning);
+        let mut backoff = self.backoff();
         let mut response = Some(response);
         loop {
             let before = self.partial.completed();

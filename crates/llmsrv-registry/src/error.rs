@@ -159,7 +159,7 @@ impl Error {
     /// Tells whether trying again may help.
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Error::Stalled { .. } => Retry::Free,
+            Error::Stalled { .. } => Retry::AtOnce,
             Error::Broken { .. } | Error::Unreachable { .. } => Retry::After(None),
             Error::Status {
                 status: 408 | 429 | 500..=599,
@@ -177,8 +177,8 @@ pub(crate) enum Retry {
     Never,
     /// After a pause; the registry may have said how long.
     After(Option<Duration>),
-    /// As often as need be.
-    Free,
+    /// Without a pause: the silence was one.
+    AtOnce,
 }
 
 impl From<llmsrv_store::Error> for Error {

@@ -8,7 +8,9 @@ use llmsrv_store::ModelName;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Inner, hosts, hub,
+    Error, Inner,
+    backoff::Backoff,
+    hosts, hub,
     pull::{CONFIG_BYTES, manifest},
     session::Session,
     transfer::page,
@@ -211,7 +213,8 @@ async fn tags(session: &Session, like: &ModelName, path: &str) -> Result<Vec<Off
         let Ok(name) = format!("{}/{path}:{tag}", like.host()).parse::<ModelName>() else {
             continue;
         };
-        let (_, manifest) = match manifest(session, &name).await {
+        let backoff = Backoff::new(&session.inner.settings.tuning);
+        let (_, manifest) = match manifest(session, &name, backoff).await {
             Err(Error::Answer { .. } | Error::NotFound) => continue,
             manifest => manifest?,
         };

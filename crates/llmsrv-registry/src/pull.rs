@@ -7,13 +7,15 @@ use llmsrv_store::{Error as StoreError, LayerKind, Manifest, ModelName};
 use reqwest::header;
 
 use crate::{
-    Error, Inner, blocking,
-    hosts::{self, Base},
+    Error, Inner,
+    backoff::Backoff,
+    blocking,
+    hosts::{self, Base, same_origin},
     http::{text_header, whole},
     hub,
     session::Session,
     source::Source,
-    transfer::{Blob, Report, check_space, fetch, fetch_all, get, is_there, unique, write},
+    transfer::{Blob, Report, check_space, fetch, fetch_all, get_with, is_there, unique, write},
 };
 
 /// What a model consists of and where it comes from.
@@ -146,13 +148,15 @@ pub(crate) async fn plan(
     let mut origins = Vec::new();
     let mut found: Option<(Vec<u8>, Manifest)> = None;
     let mut last = Error::NotFound;
-    for bases in places {
+    let n_places = places.len();
+    for (at, bases) in places.into_iter().enumerate() {
         // Once there is a manifest, the other places only stand by.
         if found.is_some() {
             origins.extend(bases.into_iter().map(|base| origin(inner, name, base)));
             continue;
         }
-        match first_manifest(inner, name, bases).await {
+        let stands_by = at + 1 < n_places;
+        match first_manifest(inner, name, bases, stands_by).await {
             Ok((origin, bytes, manifest)) => {
                 origins.push(origin);
                 found = Some((bytes, manifest));
@@ -168,16 +172,18 @@ pub(crate) async fn plan(
     })
 }
 
-/// Tries the addresses of one place, from the safest on.
+/// Tries the addresses of one place, from the safest on. Another place may stand by.
 async fn first_manifest(
     inner: &Arc<Inner>,
     name: &ModelName,
     bases: Vec<Base>,
+    stands_by: bool,
 ) -> Result<(Origin, Vec<u8>, Manifest), Error> {
     let mut first_error = None;
     for base in bases {
         let origin = origin(inner, name, base);
-        match manifest(&origin.session, name).await {
+        let backoff = Backoff::beside(&inner.settings.tuning, stands_by);
+        match manifest(&origin.session, name, backoff).await {
             Ok((bytes, manifest)) => return Ok((origin, bytes, manifest)),
             Err(error) if error.is_unreachable() => {
                 first_error.get_or_insert(error);
@@ -191,9 +197,10 @@ async fn first_manifest(
 }
 
 fn origin(inner: &Arc<Inner>, name: &ModelName, base: Base) -> Origin {
-    let token = hub::is_hub(name)
-        .then(|| inner.settings.hub_token.clone())
-        .flatten();
+    let settings = &inner.settings;
+    // A mirror of the hub is somebody else.
+    let is_hub = hub::is_hub(name) && same_origin(&base.url, &settings.hub_url);
+    let token = settings.hub_token.clone().filter(|_| is_hub);
     Origin {
         session: Arc::new(Session::new(inner.clone(), base, token)),
         blobs: format!("v2/{}/{}/blobs/{{digest}}", name.namespace(), name.model()),
@@ -203,6 +210,7 @@ fn origin(inner: &Arc<Inner>, name: &ModelName, base: Base) -> Origin {
 pub(crate) async fn manifest(
     session: &Session,
     name: &ModelName,
+    backoff: Backoff<'_>,
 ) -> Result<(Vec<u8>, Manifest), Error> {
     let path = format!(
         "v2/{}/{}/manifests/{}",
@@ -214,7 +222,8 @@ pub(crate) async fn manifest(
         host: session.host(),
         reason,
     };
-    let response = get(session, session.url(&path)?, MANIFEST_TYPES).await?;
+    let url = session.url(&path)?;
+    let response = get_with(backoff, session, url, MANIFEST_TYPES).await?;
     let is_index = text_header(&response, header::CONTENT_TYPE)
         .is_some_and(|kind| kind.contains("manifest.list") || kind.contains("image.index"));
     let bytes = whole(response, MANIFEST_BYTES).await?;

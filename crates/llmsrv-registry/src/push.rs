@@ -103,6 +103,7 @@ async fn push_layer(
         layer,
         file: session.inner.store.blob_path(&layer.digest),
         sent: Arc::new(sent),
+        last: Arc::default(),
     };
     let mut upload = std::pin::pin!(upload.run());
     say(0);
@@ -133,7 +134,7 @@ async fn put_manifest(
     let bytes = bytes::Bytes::from(bytes);
     let mut backoff = Backoff::new(&session.inner.settings.tuning);
     loop {
-        let sent = session.send(|client| {
+        let sent = session.send_within(session.inner.settings.tuning.commit, |client| {
             client
                 .put(url.clone())
                 .header(header::CONTENT_TYPE, media_type)

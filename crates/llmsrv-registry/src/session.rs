@@ -3,9 +3,12 @@
 //! Credentials are added here and only here, and only to requests for the very origin (scheme,
 //! host, port) they belong to. Redirects are never followed by the HTTP library.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use reqwest::{Client, Request, RequestBuilder, Response, StatusCode, Url, header};
@@ -70,8 +73,18 @@ impl Session {
         &self,
         make: impl Fn(&Client) -> RequestBuilder + Send + Sync,
     ) -> Result<Response, Error> {
+        let stall = self.inner.settings.tuning.stall;
+        self.send_within(stall, make).await
+    }
+
+    /// As [`Session::send`], where an answer may take `limit`.
+    pub(crate) async fn send_within(
+        &self,
+        limit: Duration,
+        make: impl Fn(&Client) -> RequestBuilder + Send + Sync,
+    ) -> Result<Response, Error> {
         let used = self.token.lock().await.clone();
-        let mut response = self.once(&make, used.as_deref()).await?;
+        let mut response = self.once(limit, &make, used.as_deref()).await?;
         if !self.is_challenge(&response) {
             return Ok(response);
         }
@@ -84,7 +97,7 @@ impl Session {
                 }
                 token.clone()
             };
-            response = self.once(&make, token.as_deref()).await?;
+            response = self.once(limit, &make, token.as_deref()).await?;
             if !self.is_challenge(&response) {
                 return Ok(response);
             }
@@ -99,6 +112,7 @@ impl Session {
 
     async fn once(
         &self,
+        limit: Duration,
         make: &(dyn Fn(&Client) -> RequestBuilder + Sync),
         token: Option<&str>,
     ) -> Result<Response, Error> {
@@ -115,7 +129,7 @@ impl Session {
             value.set_sensitive(true);
             request.headers_mut().insert(header::AUTHORIZATION, value);
         }
-        let sent = tokio::time::timeout(self.backoff(&request), client.execute(request)).await;
+        let sent = tokio::time::timeout(limit, client.execute(request)).await;
         match sent {
             Ok(sent) => {
                 let response = sent.map_err(|error| failure(&url, &error))?;
@@ -140,16 +154,6 @@ impl Session {
             self.inner.http.client_outside(verify)
         } else {
             self.inner.http.client(url, verify)
-        }
-    }
-
-    /// Returns how long the answer may take: a body has to be sent before it.
-    fn backoff(&self, request: &Request) -> std::time::Duration {
-        let stall = self.inner.settings.tuning.stall;
-        if request.body().is_some() {
-            stall * 120
-        } else {
-            stall
         }
     }
 

@@ -119,6 +119,9 @@ pub struct Tuning {
     pub backoff: Duration,
     /// How long a transfer may be silent before it is begun again.
     pub stall: Duration,
+    /// How long a registry may take to answer when it has all bytes of a blob or a part: it may hash them, or copy
+    /// them to its storage.
+    pub commit: Duration,
     /// How long connecting may take.
     pub connect: Duration,
 }
@@ -132,6 +135,7 @@ impl Default for Tuning {
             retries: 6,
             backoff: Duration::from_secs(1),
             stall: Duration::from_secs(30),
+            commit: Duration::from_hours(1),
             connect: Duration::from_secs(10),
         }
     }

@@ -152,7 +152,17 @@ pub(crate) async fn space(inner: &Arc<Inner>, blobs: Vec<Blob>) -> Result<(u64, 
 
 /// Gets something small, following redirects, trying again where that may help.
 pub(crate) async fn get(session: &Session, url: Url, accept: &str) -> Result<Response, Error> {
-    let mut backoff = Backoff::new(&session.inner.settings.tuning);
+    let backoff = Backoff::new(&session.inner.settings.tuning);
+    get_with(backoff, session, url, accept).await
+}
+
+/// As [`get`], trying again as `backoff` has it.
+pub(crate) async fn get_with(
+    mut backoff: Backoff<'_>,
+    session: &Session,
+    url: Url,
+    accept: &str,
+) -> Result<Response, Error> {
     loop {
         let error = match get_once(session, url.clone(), accept).await {
             Ok(response) => return Ok(response),

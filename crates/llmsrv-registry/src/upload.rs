@@ -1,6 +1,6 @@
 //! Sending one blob: ask whether it is there, mount it from another model, or send it in parts.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -29,6 +29,16 @@ pub(crate) struct Upload<'a> {
     pub(crate) file: PathBuf,
     /// Bytes that were sent.
     pub(crate) sent: Arc<watch::Sender<u64>>,
+    pub(crate) last: Arc<Mutex<LastBody>>,
+}
+
+/// The body that was made last. Where a redirect, a token or a refusal makes another one, the connection may
+/// still read the one before.
+#[derive(Default)]
+pub(crate) struct LastBody {
+    number: usize,
+    /// Sum over its bytes.
+    md5: Md5,
 }
 
 /// Asks a registry whether it has a blob.
@@ -78,7 +88,7 @@ impl Upload<'_> {
                 Sent::WholeOnly if start == 0 => return self.send_whole(&url).await,
                 Sent::WholeOnly => return Err(self.unusable("it takes some parts and not others")),
             }
-            sums.update(part.md5());
+            sums.update(self.last.lock().md5.clone().finalize());
             n_parts += 1;
             start += part.size;
         }
@@ -86,9 +96,10 @@ impl Upload<'_> {
         url.query_pairs_mut()
             .append_pair("digest", &self.layer.digest.to_string())
             .append_pair("etag", &etag);
-        let finished = self
-            .session
-            .send(|client| client.put(url.clone()).header(header::CONTENT_LENGTH, 0));
+        let commit = self.session.inner.settings.tuning.commit;
+        let finished = self.session.send_within(commit, |client| {
+            client.put(url.clone()).header(header::CONTENT_LENGTH, 0)
+        });
         self.accept(finished.await?).await
     }
 
@@ -133,14 +144,14 @@ impl Upload<'_> {
         let mut url = url.clone();
         url.query_pairs_mut()
             .append_pair("digest", &self.layer.digest.to_string());
-        let sent = self.session.send(|client| {
+        let sent = self.session.send_within(Duration::MAX, |client| {
             client
                 .put(url.clone())
                 .header(header::CONTENT_TYPE, OCTETS)
                 .header(header::CONTENT_LENGTH, part.size)
                 .body(part.body())
         });
-        self.accept(sent.await?).await
+        self.accept(part.watched(&url, sent).await?).await
     }
 
     async fn accept(&self, response: Response) -> Result<(), Error> {
@@ -174,8 +185,6 @@ struct Part<'a> {
     upload: &'a Upload<'a>,
     start: u64,
     size: u64,
-    /// Sum over the bytes of the last body.
-    md5: Arc<Mutex<Md5>>,
 }
 
 /// What became of a part.
@@ -192,14 +201,43 @@ impl<'a> Part<'a> {
             upload,
             start,
             size,
-            md5: Arc::default(),
+        }
+    }
+
+    /// Waits for the answer to a body as long as bytes of it are taken, and then until the registry has
+    /// stored them.
+    async fn watched(
+        &self,
+        url: &Url,
+        answer: impl Future<Output = Result<Response, Error>>,
+    ) -> Result<Response, Error> {
+        let tuning = &self.upload.session.inner.settings.tuning;
+        let end = self.start + self.size;
+        let mut sent = self.upload.sent.subscribe();
+        let silence = async {
+            loop {
+                let is_whole = *sent.borrow_and_update() >= end;
+                let limit = if is_whole {
+                    tuning.commit
+                } else {
+                    tuning.stall
+                };
+                let moved = tokio::time::timeout(limit, sent.changed()).await;
+                if moved.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            answer = answer => answer,
+            () = silence => Err(Error::Stalled { host: authority(url) }),
         }
     }
 
     async fn send(&self, url: &Url) -> Result<Sent, Error> {
         let upload = self.upload;
         let range = format!("{}-{}", self.start, self.start + self.size - 1);
-        let sent = upload.session.send(|client| {
+        let sent = upload.session.send_within(Duration::MAX, |client| {
             client
                 .patch(url.clone())
                 .header(header::CONTENT_TYPE, OCTETS)
@@ -208,7 +246,7 @@ impl<'a> Part<'a> {
                 .header("X-Redirect-Uploads", "1")
                 .body(self.body())
         });
-        let response = sent.await?;
+        let response = self.watched(url, sent).await?;
         match response.status() {
             StatusCode::TEMPORARY_REDIRECT => {
                 let target = text_header(&response, header::LOCATION)
@@ -235,13 +273,17 @@ impl<'a> Part<'a> {
     /// Sends the part to a storage. The address itself is the permission: no credentials.
     async fn put(&self, target: Url) -> Result<(), Error> {
         let client = self.upload.session.client(&target, true)?;
-        let response = client
+        let request = client
             .put(target.clone())
             .header(header::CONTENT_LENGTH, self.size)
-            .body(self.body())
-            .send()
-            .await
-            .map_err(|error| failure(&target, &error))?;
+            .body(self.body());
+        let sent = async {
+            request
+                .send()
+                .await
+                .map_err(|error| failure(&target, &error))
+        };
+        let response = self.watched(&target, sent).await?;
         if response.status().is_success() {
             return Ok(());
         }
@@ -255,26 +297,16 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Returns the bytes of the part as a body, from the beginning each time.
+    /// Returns the bytes of the part as a body, from the beginning each time. Bodies that were made before end with
+    /// an error.
     fn body(&self) -> Body {
-        *self.sum() = Md5::new();
-        let reader = Reader {
-            path: self.upload.file.clone(),
-            file: None,
-            position: self.start,
-            end: self.start + self.size,
-            md5: self.md5.clone(),
-            sent: self.upload.sent.clone(),
-        };
+        let reader = Reader::begin(
+            self.upload.file.clone(),
+            self.start..self.start + self.size,
+            &self.upload.last,
+            &self.upload.sent,
+        );
         Body::wrap_stream(stream::try_unfold(reader, Reader::next))
-    }
-
-    fn md5(&self) -> impl AsRef<[u8]> {
-        self.sum().clone().finalize()
-    }
-
-    fn sum(&self) -> parking_lot::MutexGuard<'_, Md5> {
-        self.md5.lock()
     }
 }
 
@@ -284,12 +316,36 @@ struct Reader {
     file: Option<tokio::fs::File>,
     position: u64,
     end: u64,
-    md5: Arc<Mutex<Md5>>,
+    number: usize,
+    last: Arc<Mutex<LastBody>>,
     sent: Arc<watch::Sender<u64>>,
 }
 
 impl Reader {
-    async fn next(mut self) -> std::io::Result<Option<(Bytes, Reader)>> {
+    fn begin(
+        path: PathBuf,
+        bytes: Range<u64>,
+        last: &Arc<Mutex<LastBody>>,
+        sent: &Arc<watch::Sender<u64>>,
+    ) -> Reader {
+        let mut body = last.lock();
+        *body = LastBody {
+            number: body.number + 1,
+            md5: Md5::new(),
+        };
+        sent.send_replace(bytes.start);
+        Reader {
+            path,
+            file: None,
+            position: bytes.start,
+            end: bytes.end,
+            number: body.number,
+            last: last.clone(),
+            sent: sent.clone(),
+        }
+    }
+
+    async fn next(mut self) -> io::Result<Option<(Bytes, Reader)>> {
         if self.position >= self.end {
             return Ok(None);
         }
@@ -297,7 +353,7 @@ impl Reader {
             file
         } else {
             let mut file = tokio::fs::File::open(&self.path).await?;
-            file.seek(std::io::SeekFrom::Start(self.position)).await?;
+            file.seek(io::SeekFrom::Start(self.position)).await?;
             file
         };
         let wanted = (self.end - self.position).min(READ_BYTES) as usize;
@@ -305,8 +361,14 @@ impl Reader {
         file.read_exact(&mut bytes).await?;
         self.file = Some(file);
         self.position += wanted as u64;
-        self.md5.lock().update(&bytes);
-        self.sent.send_replace(self.position);
+        {
+            let mut body = self.last.lock();
+            if body.number != self.number {
+                return Err(io::Error::other("it is sent again"));
+            }
+            body.md5.update(&bytes);
+            self.sent.send_replace(self.position);
+        }
         Ok(Some((Bytes::from(bytes), self)))
     }
 }
@@ -319,3 +381,32 @@ const UPLOAD_LOCATION: &str = "docker-upload-location";
 const OCTETS: &str = "application/octet-stream";
 const MAX_REDIRECTS: usize = 8;
 const READ_BYTES: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_is_sent_again_has_the_sum_of_its_last_body() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("blob");
+        let bytes: Vec<u8> = (0..3 * READ_BYTES).map(|at| (at / 1000) as u8).collect();
+        std::fs::write(&file, &bytes).unwrap();
+        let last = Arc::default();
+        let (sent, watch) = watch::channel(0);
+        let sent = Arc::new(sent);
+        let begin = || Reader::begin(file.clone(), 0..bytes.len() as u64, &last, &sent);
+
+        let (_, first) = begin().next().await.unwrap().unwrap();
+        assert_eq!(*watch.borrow(), READ_BYTES);
+        let mut second = begin();
+        assert_eq!(*watch.borrow(), 0);
+        // The connection reads on although an answer has come.
+        assert!(first.next().await.is_err());
+        while let Some((_, rest)) = second.next().await.unwrap() {
+            second = rest;
+        }
+        assert_eq!(*watch.borrow(), bytes.len() as u64);
+        assert_eq!(last.lock().md5.clone().finalize(), Md5::digest(&bytes));
+    }
+}

@@ -50,10 +50,14 @@ pub enum Act {
     Answer(u16, Vec<(&'static str, String)>, String),
     /// The right answer, but the connection breaks after so many bytes.
     Cut(usize),
-    /// The right answer, so many bytes at a time.
+    /// The right answer, or the body that is sent, so many bytes at a time.
     Drip(usize, Duration),
     /// The right answer, but nothing more after so many bytes.
     Silence(usize),
+    /// No answer at all, and nothing of a body is read.
+    Mute,
+    /// The right answer after so long.
+    Late(Duration),
     /// 200 and everything, whatever range is asked for.
     IgnoreRange,
     /// The right answer with one wrong byte.
@@ -213,6 +217,7 @@ async fn handle(State(inner): State<Arc<Inner>>, request: Request) -> Response {
         hook.as_ref().map_or(Act::Normal, |hook| hook(&seen))
     };
     match act {
+        Act::Mute => std::future::pending().await,
         Act::Answer(status, headers, text) => {
             let mut response = (StatusCode::from_u16(status).unwrap(), text).into_response();
             for (name, value) in headers {
@@ -221,8 +226,31 @@ async fn handle(State(inner): State<Arc<Inner>>, request: Request) -> Response {
             response
         }
         act if seen.method == "GET" || seen.method == "HEAD" => get(&inner, &seen, act),
-        _ => write(&inner, &seen, body).await,
+        act => {
+            let body = match act {
+                Act::Drip(step, pause) => slowly(body, step, pause).await,
+                Act::Late(pause) => {
+                    tokio::time::sleep(pause).await;
+                    body
+                }
+                _ => body,
+            };
+            write(&inner, &seen, body).await
+        }
     }
+}
+
+/// Reads a body with a pause after so many bytes.
+async fn slowly(body: Body, step: usize, pause: Duration) -> Body {
+    let (mut chunks, mut read, mut next) = (body.into_data_stream(), Vec::new(), step);
+    while let Some(Ok(chunk)) = chunks.next().await {
+        read.extend_from_slice(&chunk);
+        if read.len() >= next {
+            next += step;
+            tokio::time::sleep(pause).await;
+        }
+    }
+    read.into()
 }
 
 fn get(inner: &Arc<Inner>, seen: &Seen, act: Act) -> Response {

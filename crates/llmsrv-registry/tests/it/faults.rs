@@ -2,6 +2,7 @@
 //! the last one was.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -13,7 +14,7 @@ use llmsrv_registry::Error;
 
 use crate::{
     fake::{Act, Fake, Seen},
-    support::{House, Model, PART, SIZE},
+    support::{House, Model, PART, SIZE, ended},
 };
 
 /// A registry with a model, and a store without it.
@@ -257,6 +258,54 @@ async fn slow_is_fine_and_silent_is_begun_again() {
         starts.iter().any(|from| from % PART == 8 << 10),
         "{starts:?}"
     );
+}
+
+#[tokio::test]
+async fn a_registry_that_says_nothing_is_given_up() {
+    let (fake, _, house) = setting(20).await;
+    fake.hook(|_| Act::Mute);
+    let silent = format!("{} sends nothing", fake.host);
+    let error = ended(house.pull(&fake)).await.0.unwrap_err().to_string();
+    assert_eq!(error, format!("pull model manifest: {silent}"));
+    assert_eq!(fake.log().len(), 4, "one attempt and three more");
+
+    fake.forget();
+    fake.hook(|seen| {
+        if seen.is_blob() {
+            Act::Mute
+        } else {
+            Act::Normal
+        }
+    });
+    let error = ended(house.pull(&fake)).await.0.unwrap_err().to_string();
+    assert_eq!(error, silent);
+    assert_eq!(fake.blob_requests().len(), 4);
+    house.assert_whole();
+}
+
+#[tokio::test]
+async fn a_mirror_that_says_nothing_makes_way_for_the_registry() {
+    let cases: [fn(&Seen) -> bool; 3] = [
+        |_| true,
+        Seen::is_blob,
+        // All parts but the first.
+        |seen| seen.range.is_some_and(|range| range.0 >= PART),
+    ];
+    for (at, mutes) in cases.into_iter().enumerate() {
+        let (fake, mirror, model) = (Fake::start().await, Fake::start().await, Model::new(21));
+        model.serve(&fake);
+        model.serve(&mirror);
+        mirror.hook(move |seen| if mutes(seen) { Act::Mute } else { Act::Normal });
+        let entry = format!("{}={}", fake.host, mirror.url(""));
+        let house = House::with(|settings| settings.mirrors = vec![entry.parse().unwrap()]);
+        ended(house.pull(&fake)).await.0.unwrap();
+        house.assert_has(&fake, &model);
+        let asked = mirror.log();
+        let once: HashSet<_> = asked.iter().map(|seen| (&seen.path, seen.range)).collect();
+        assert_eq!(once.len(), asked.len(), "case {at}: {asked:?}");
+        let came = fake.bytes_asked() < SIZE;
+        assert_eq!(came, at == 2, "what has come of a blob stays");
+    }
 }
 
 #[tokio::test]

@@ -40,6 +40,55 @@ async fn the_registry_protocol_comes_first() {
 }
 
 #[tokio::test]
+async fn a_mirror_of_the_hub_gets_no_token() {
+    let (hub, mirror, model) = (Fake::start().await, Fake::start().await, Model::new(44));
+    for (path, bytes) in model
+        .blobs
+        .iter()
+        .map(|(digest, bytes)| (format!("/v2/u/r/blobs/{digest}"), bytes))
+    {
+        mirror.put(path.clone(), bytes.clone());
+        hub.put(path, bytes.clone());
+    }
+    mirror.put("/v2/u/r/manifests/latest", model.manifest.clone());
+    hub.put("/v2/u/r/manifests/latest", model.manifest.clone());
+    let (url, entry) = (hub.url(""), format!("hf.co={}", mirror.url("")));
+    let settings = move |settings: &mut llmsrv_registry::Settings| {
+        settings.hub_url = url.parse().unwrap();
+        settings.hub_token = Some("hf_secret".into());
+        settings.mirrors = vec![entry.parse().unwrap()];
+    };
+    House::with(settings.clone())
+        .pull_named("hf.co/u/r")
+        .await
+        .0
+        .unwrap();
+    assert!(mirror.log().len() > 3 && hub.log().is_empty());
+
+    // The hub stands by, and knows who asks.
+    mirror.hook(|seen| {
+        if seen.is_blob() {
+            Act::status(404)
+        } else {
+            Act::Normal
+        }
+    });
+    House::with(settings)
+        .pull_named("hf.co/u/r")
+        .await
+        .0
+        .unwrap();
+    let told = |fake: &Fake| {
+        fake.log()
+            .iter()
+            .filter(|seen| seen.authorization.is_some())
+            .count()
+    };
+    assert_eq!((told(&mirror), told(&hub)), (0, hub.log().len()));
+    assert!(hub.log().len() > 2);
+}
+
+#[tokio::test]
 async fn otherwise_the_files_are_taken_with_all_their_pieces() {
     let (hub, storage) = (Fake::start().await, Fake::start().await);
     let (one, two, projector) = (

@@ -1,6 +1,6 @@
 //! Models going out.
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use llmsrv_registry::Error;
 use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName};
@@ -8,7 +8,7 @@ use md5::{Digest as _, Md5};
 
 use crate::{
     fake::{Act, Fake},
-    support::{House, Model, PART, SIZE},
+    support::{House, Model, PART, SIZE, ended},
 };
 
 /// Puts a model into the store under the name it has at `fake`.
@@ -196,6 +196,68 @@ async fn registries_that_know_no_parts_get_the_whole() {
     let other = House::new();
     other.pull(&fake).await.0.unwrap();
     other.assert_has(&fake, &model);
+}
+
+/// Weights that no buffers of a connection hold, sent in one part.
+const LARGE: u64 = 16 << 20;
+
+fn house_of_large_parts(retries: u32) -> House {
+    House::with(|settings| {
+        settings.tuning.part_min_bytes = LARGE;
+        settings.tuning.part_max_bytes = LARGE;
+        settings.tuning.retries = retries;
+        settings.tuning.stall = Duration::from_secs(1);
+    })
+}
+
+#[tokio::test]
+async fn a_registry_may_take_its_time_with_a_blob() {
+    let fake = Fake::start().await;
+    let (model, house) = (Model::with_size(35, LARGE), house_of_large_parts(0));
+    let name = keep(&house, &fake, &model);
+    // Longer than a silence may be: the bytes of a part all in all, and the answer to the whole.
+    fake.hook(|seen| match seen.method.as_str() {
+        "PATCH" => Act::Drip(1 << 20, Duration::from_millis(100)),
+        "PUT" if seen.is_manifest() || seen.path.ends_with("/uploads/0") => {
+            Act::Late(Duration::from_millis(1500))
+        }
+        _ => Act::Normal,
+    });
+    ended(push(&house, &name)).await.0.unwrap();
+    let n_asked = |method: &str| {
+        fake.log()
+            .iter()
+            .filter(|seen| seen.method == method)
+            .count()
+    };
+    assert_eq!((n_asked("PATCH"), n_asked("PUT")), (3, 3 + 1));
+    assert_eq!(fake.content("/v2/a/b/manifests/t").unwrap(), model.manifest);
+}
+
+#[tokio::test]
+async fn a_place_that_takes_no_bytes_is_given_up() {
+    for (way, method) in [("registry", "PATCH"), ("whole", "PUT"), ("storage", "PUT")] {
+        let (fake, storage) = (Fake::start().await, Fake::start().await);
+        let (model, house) = (Model::with_size(36, LARGE), house_of_large_parts(1));
+        let name = keep(&house, &fake, &model);
+        storage.hook(|_| Act::Mute);
+        let at = storage.url("/storage/part");
+        fake.hook(move |seen| match (way, seen.method.as_str()) {
+            ("storage", "PATCH") => Act::redirect(at.clone()),
+            ("whole", "PATCH") => Act::status(405),
+            (_, "PATCH" | "PUT") => Act::Mute,
+            _ => Act::Normal,
+        });
+        let error = ended(push(&house, &name)).await.0.unwrap_err().to_string();
+        let mute = if way == "storage" { &storage } else { &fake };
+        assert_eq!(error, format!("{} sends nothing", mute.host), "{way}");
+        let n_asked = mute
+            .log()
+            .iter()
+            .filter(|seen| seen.method == method)
+            .count();
+        assert_eq!(n_asked, 2, "{way}");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,12 @@ use llmsrv_store::{Digest, Layer, LayerKind, Manifest, ModelName, OpenOptions, S
 
 use crate::fake::Fake;
 
+/// Waits for what must have an end.
+pub async fn ended<T>(work: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(Duration::from_secs(30), work).await;
+    ended.unwrap_or_else(|_| panic!("it has no end"))
+}
+
 /// Size of the weights in bytes, and of a part.
 pub const SIZE: u64 = 1 << 20;
 pub const PART: u64 = 128 << 10;
@@ -101,6 +107,7 @@ impl House {
                 retries: 3,
                 backoff: Duration::from_millis(20),
                 stall: Duration::from_millis(400),
+                commit: Duration::from_secs(20),
                 connect: Duration::from_secs(5),
             },
             ..Settings::default()
