@@ -335,8 +335,9 @@ async fn a_server_killed_in_mid_upload_leaves_a_whole_store() {
     server.get("/api/tags").await.ok();
 }
 
-/// Writes the files of a published model into a folder; its weights are all the same.
-fn publish(sandbox: &Sandbox, folder: &str) {
+/// Writes the files of a published model into a folder; its weights are all the same, of a type in the
+/// words of safetensors.
+fn publish(sandbox: &Sandbox, folder: &str, dtype: &str, weight: &[u8]) {
     let fixture: Value = serde_json::from_str(include_str!(
         "../../crates/llmsrv-convert/tests/fixtures/models.json"
     ))
@@ -347,9 +348,8 @@ fn publish(sandbox: &Sandbox, folder: &str) {
         let shape = tensor[1].as_array().unwrap();
         let n_values: u64 = shape.iter().map(|size| size.as_u64().unwrap()).product();
         let start = data.len();
-        // A hundredth in BF16.
-        data.extend([0x24, 0x3c].repeat(n_values as usize));
-        let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, data.len()]});
+        data.extend(weight.repeat(n_values as usize));
+        let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, data.len()]});
         header.insert(tensor[0].as_str().unwrap().to_owned(), entry);
     }
     let header = Value::Object(header).to_string();
@@ -387,7 +387,8 @@ fn publish(sandbox: &Sandbox, folder: &str) {
 #[test]
 fn a_published_model_is_converted_and_quantized() {
     let sandbox = Sandbox::new();
-    publish(&sandbox, "published");
+    // A hundredth.
+    publish(&sandbox, "published", "BF16", &[0x24, 0x3c]);
     write(
         &sandbox,
         "Modelfile",
@@ -411,6 +412,16 @@ fn a_published_model_is_converted_and_quantized() {
     assert!(
         refused.code == 1 && refused.stderr.contains("config.json is missing"),
         "{refused:?}"
+    );
+
+    // More than half precision can say, which is not on the way then.
+    publish(&sandbox, "single", "F32", &100_000_f32.to_le_bytes());
+    write(&sandbox, "Modelfile", "FROM ./single\n");
+    let made = sandbox.run(&["create", "exact", "--quantize", "f32"]).ok();
+    assert!(!made.stderr.contains("quantizing"), "{made:?}");
+    assert_eq!(
+        show(&sandbox, "exact")["details"]["quantization_level"],
+        "F32"
     );
     assert_whole(&sandbox);
 }

@@ -25,15 +25,21 @@ use crate::{
 /// `files` are the name of each file as its owner calls it, and where it lies: the weights
 /// (`*.safetensors`), `config.json`, and the tokenizer (`tokenizer.model` or `tokenizer.json`);
 /// `tokenizer_config.json`, `generation_config.json` and `chat_template.jinja` are used if they are
-/// there. Matrices keep their type, except that F32 becomes F16; vectors are F32.
+/// there. Matrices keep their type, except that F32 becomes F16; vectors are F32. If the file is to be quantised to
+/// `target`, F32 stays where that is more than F16 can say.
 ///
 /// # Errors
 /// [`Error::MissingFile`], or [`Error::Unsupported`] for a class, type or tokenizer that is not known.
 pub fn convert_model(
     files: &[(String, PathBuf)],
     destination: &Path,
+    target: Option<Target>,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
+    let single = match target {
+        None | Some(Target::F16) => TensorType::F16,
+        Some(_) => TensorType::F32,
+    };
     let files = Files::beside("config.json", files);
     let mut config = Config::read(&files)?;
     let family = families::find(config.architecture()?)?;
@@ -49,11 +55,12 @@ pub fn convert_model(
     if let Some(pooling) = pooling(&files)? {
         metadata.set(format!("{}.pooling_type", family.architecture), pooling);
     }
-    let mut outputs = outputs(&checkpoint, &config, family)?;
+    let mut outputs = outputs(&checkpoint, &config, family, single)?;
 
     let embedding = outputs
         .iter()
         .find(|output| output.name == "token_embd.weight");
+    let dtype = embedding.map(|output| output.dtype);
     let n_tokens = embedding.and_then(|output| output.shape.get(1)).copied();
     let n_tokens = n_tokens.ok_or(Error::Invalid("the token embedding is missing".into()))?;
     vocabulary::convert(&files, &config, n_tokens, &mut metadata)?;
@@ -62,9 +69,9 @@ pub fn convert_model(
         n_tokens as u32,
     );
 
-    let is_wide = |output: &&Output| output.shape.len() > 1;
-    let main = match outputs.iter().find(is_wide).map(|output| output.dtype) {
+    let main = match dtype {
         Some(TensorType::BF16) => Target::Bf16,
+        Some(TensorType::F32) => Target::F32,
         _ => Target::F16,
     };
     metadata.set("general.file_type", main.file_type());
@@ -148,11 +155,12 @@ fn pooling(files: &Files<'_>) -> Result<Option<u32>, Error> {
     Ok(Some(kind.1))
 }
 
-/// Finds the place of every tensor of the checkpoint.
+/// Finds the place of every tensor of the checkpoint. Matrices of F32 become `single`.
 fn outputs(
     checkpoint: &Checkpoint,
     config: &Config,
     family: &Family,
+    single: TensorType,
 ) -> Result<Vec<Output>, Error> {
     let heads = config.required_count(&["num_attention_heads"])?;
     let kv_heads = config.count(&["num_key_value_heads"])?.unwrap_or(heads);
@@ -181,7 +189,7 @@ fn outputs(
         let head_rows = head_rows(&name, tensor, family, heads, kv_heads)?;
         let is_norm = name.ends_with("norm.weight");
         outputs.push(Output {
-            dtype: output_type(&name, tensor)?,
+            dtype: output_type(&name, tensor, single)?,
             shape: tensor.shape.iter().rev().copied().collect(),
             name,
             content: Content::Tensors {
@@ -192,7 +200,7 @@ fn outputs(
         });
     }
     for (name, matrices) in stacks {
-        outputs.push(stack(name, matrices)?);
+        outputs.push(stack(name, matrices, single)?);
     }
     // Layers in order, as readers expect their first tensors near the start.
     outputs.sort_by_key(|output| {
@@ -204,11 +212,15 @@ fn outputs(
 }
 
 /// Makes one tensor of the matrices of all experts of a layer.
-fn stack(name: String, matrices: BTreeMap<usize, Tensor>) -> Result<Output, Error> {
+fn stack(
+    name: String,
+    matrices: BTreeMap<usize, Tensor>,
+    single: TensorType,
+) -> Result<Output, Error> {
     let complete = matrices.keys().copied().eq(0..matrices.len());
     let tensors: Vec<Tensor> = matrices.into_values().collect();
     let shape = tensors[0].shape.clone();
-    let dtype = output_type(&name, &tensors[0])?;
+    let dtype = output_type(&name, &tensors[0], single)?;
     let alike = tensors.iter().all(|tensor| tensor.shape == shape);
     if !complete || !alike || shape.len() != 2 {
         return Err(Error::Invalid(format!(
@@ -231,14 +243,14 @@ fn stack(name: String, matrices: BTreeMap<usize, Tensor>) -> Result<Output, Erro
 }
 
 /// Vectors, matrices that choose, and tables of a BERT beside that of tokens are small and kept exact.
-fn output_type(name: &str, tensor: &Tensor) -> Result<TensorType, Error> {
+fn output_type(name: &str, tensor: &Tensor, single: TensorType) -> Result<TensorType, Error> {
     let dtype = tensor.dtype()?;
     Ok(match dtype {
         _ if tensor.shape.len() < 2 || EXACT.iter().any(|part| name.contains(part)) => {
             TensorType::F32
         }
-        TensorType::BF16 => TensorType::BF16,
-        _ => TensorType::F16,
+        TensorType::F32 => single,
+        dtype => dtype,
     })
 }
 

@@ -287,6 +287,20 @@ fn framing(
     if let Some(first) = first {
         metadata.set("tokenizer.ggml.bos_token_id", first);
     }
+    // Texts of models that make vectors may end with another token than chats: that one is then put at the end, and
+    // the other still ends what is generated.
+    let eos = metadata.u32("tokenizer.ggml.eos_token_id");
+    if let Some(last) = last
+        && eos != Some(last)
+        && settings.get("add_eos_token") != Some(&Value::Bool(false))
+    {
+        metadata.set("tokenizer.ggml.eos_token_id", last);
+        if let Some(eos) = eos
+            && metadata.u32("tokenizer.ggml.eot_token_id").is_none()
+        {
+            metadata.set("tokenizer.ggml.eot_token_id", eos);
+        }
+    }
     let is_known = template.is_some() || vocabulary.model == "gpt2";
     for (role, found) in [("bos", first), ("eos", last)] {
         let id = metadata.u32(&format!("tokenizer.ggml.{role}_token_id"));

@@ -53,7 +53,7 @@ fn a_converted_adapter_changes_the_model_as_trained() {
     let fixture = fixture();
     let case = &fixture.cases["llama"];
     let base = upload("llama", case);
-    convert_model(&base.files, &base.destination(), &mut go_on).unwrap();
+    convert_model(&base.files, &base.destination(), None, &mut go_on).unwrap();
     let made = adapter(&fixture, case);
     convert_adapter(
         &made.files,
@@ -202,7 +202,7 @@ fn adapters_for_other_models_are_refused() {
         ("mistral", "blk.0.attn_k.weight.lora_b has shape"),
     ] {
         let base = upload(name, &fixture.cases[name]);
-        convert_model(&base.files, &base.destination(), &mut go_on).unwrap();
+        convert_model(&base.files, &base.destination(), None, &mut go_on).unwrap();
         let options = LoadOptions {
             adapters: vec![Adapter {
                 path: made.destination(),

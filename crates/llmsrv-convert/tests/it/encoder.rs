@@ -87,7 +87,7 @@ fn upload(prefix: &str, pooling: &Value) -> Upload {
 
 fn convert(upload: &Upload) -> Result<(), Error> {
     let mut progress = |_, _| std::ops::ControlFlow::Continue(());
-    convert_model(&upload.files, &upload.destination(), &mut progress)
+    convert_model(&upload.files, &upload.destination(), None, &mut progress)
 }
 
 /// The rows of the last layer (<https://arxiv.org/abs/1810.04805>), in f64.

@@ -11,7 +11,7 @@ use crate::published::{Upload, definition, fixture, safetensors, sentencepiece, 
 fn convert(upload: &Upload) -> Result<(), String> {
     let mut go_on = |_, _| ControlFlow::Continue(());
     let _ = std::fs::remove_file(upload.destination());
-    let result = convert_model(&upload.files, &upload.destination(), &mut go_on);
+    let result = convert_model(&upload.files, &upload.destination(), None, &mut go_on);
     let result = result.map_err(|error| error.to_string());
     if let Err(error) = &result {
         assert!(!error.contains('\n'), "{error}");

@@ -2,13 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use llmsrv_convert::{Error, convert_model};
+use llmsrv_convert::{Error, Target, convert_model};
 use llmsrv_gguf::{GgufFile, TensorType};
 use llmsrv_tokenizer::Special;
+use safetensors::Dtype;
 use serde_json::{Value, json};
 
 use crate::published::{
-    Upload, definition, difference, fixture, logits, options, safetensors, upload, weights,
+    Upload, definition, difference, fixture, logits, options, safetensors, safetensors_of, upload,
+    weights,
 };
 
 fn convert(upload: &Upload) -> Result<(), Error> {
@@ -17,7 +19,7 @@ fn convert(upload: &Upload) -> Result<(), Error> {
         last = (done, total);
         ControlFlow::Continue(())
     };
-    convert_model(&upload.files, &upload.destination(), &mut progress)?;
+    convert_model(&upload.files, &upload.destination(), None, &mut progress)?;
     assert_eq!(last.0, last.1);
     Ok(())
 }
@@ -90,6 +92,101 @@ fn matrices_keep_every_bit() {
     let file = GgufFile::open(&upload.destination()).unwrap();
     let tensor = file.tensor("blk.0.ffn_down.weight").unwrap();
     assert!(file.data(tensor) == data);
+}
+
+#[test]
+fn single_precision_is_kept_for_what_is_quantised_next() {
+    let fixture = fixture();
+    let case = &fixture.cases["qwen2"];
+    let mut upload = upload("qwen2", case);
+    // More digits than half precision has, and more than it can count.
+    let values = |shape: &[usize]| -> Vec<f32> {
+        let one = |at| {
+            if at == 5 {
+                100_000.0
+            } else {
+                0.1 + at as f32 / 1000.0
+            }
+        };
+        (0..shape.iter().product()).map(one).collect()
+    };
+    let tensors: Vec<_> = case
+        .tensors
+        .iter()
+        .map(|(name, shape, _)| {
+            let bytes = values(shape).into_iter().flat_map(f32::to_le_bytes);
+            (name.clone(), shape.clone(), bytes.collect())
+        })
+        .collect();
+    upload
+        .files
+        .retain(|(name, _)| !name.contains("safetensors"));
+    upload.add("model.safetensors", safetensors_of(Dtype::F32, &tensors));
+    let convert = |target| {
+        let go_on = &mut |_, _| ControlFlow::Continue(());
+        convert_model(&upload.files, &upload.destination(), target, go_on)
+    };
+    for target in [None, Some(Target::F16)] {
+        let error = convert(target).unwrap_err().to_string();
+        assert!(error.contains("too large for the type"), "{error}");
+    }
+    for target in [Target::F32, Target::Q8_0] {
+        convert(Some(target)).unwrap();
+        let file = GgufFile::open(&upload.destination()).unwrap();
+        assert_eq!(file.header().file_type_name(), "F32");
+        let tensor = file.tensor("blk.0.ffn_down.weight").unwrap();
+        let shape: Vec<usize> = tensor.shape.iter().map(|size| *size as usize).collect();
+        let expected: Vec<u8> = values(&shape)
+            .into_iter()
+            .flat_map(f32::to_le_bytes)
+            .collect();
+        assert!(file.data(tensor) == expected);
+    }
+}
+
+#[test]
+fn texts_end_with_what_the_definition_puts_there() {
+    let fixture = fixture();
+    let end = json!({"SpecialToken": {"id": "<tool>", "type_id": 0}});
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    // Another than the end of an answer, as in Qwen3-Embedding; the same; one that is turned off; none.
+    for (eos_token, stated, ends, eos, eot, adds) in [
+        ("<|end|>", None, true, 297, Some(298), true),
+        ("<tool>", None, true, 297, None, true),
+        ("<|end|>", Some(false), true, 298, None, false),
+        ("<|end|>", None, false, 298, None, false),
+    ] {
+        let mut definition = definition();
+        let pieces = if ends {
+            json!([text, end])
+        } else {
+            json!([text])
+        };
+        definition["post_processor"] = json!({"type": "Sequence", "processors": [
+            {"type": "ByteLevel"}, {"type": "TemplateProcessing", "single": pieces}]});
+        let mut upload = upload("qwen3", &fixture.cases["qwen3"]);
+        upload.add("tokenizer.json", definition.to_string());
+        let mut settings = json!({"bos_token": null, "eos_token": eos_token});
+        if let Some(stated) = stated {
+            settings["add_eos_token"] = json!(stated);
+        }
+        upload.add("tokenizer_config.json", settings.to_string());
+        upload
+            .files
+            .retain(|(name, _)| name != "generation_config.json");
+        convert(&upload).unwrap();
+        let file = GgufFile::open(&upload.destination()).unwrap();
+        let id = |role: &str| {
+            file.metadata()
+                .u32(&format!("tokenizer.ggml.{role}_token_id"))
+        };
+        assert_eq!((id("eos"), id("eot")), (Some(eos), eot));
+        let loaded = llmsrv_models::load(&upload.destination(), &options()).unwrap();
+        let tokenizer = &loaded.tokenizer;
+        assert_eq!((tokenizer.adds_eos(), tokenizer.adds_bos()), (adds, false));
+        let ends = eot.unwrap_or(eos);
+        assert!(tokenizer.is_end_of_generation(ends), "{ends}");
+    }
 }
 
 #[test]

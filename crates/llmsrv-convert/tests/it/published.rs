@@ -56,8 +56,13 @@ pub(crate) fn weights(case: &str, name: &str, shape: &[usize], middle: f32) -> V
 
 /// A safetensors file of BF16 tensors.
 pub(crate) fn safetensors(tensors: &[(String, Vec<usize>, Vec<u8>)]) -> Vec<u8> {
+    safetensors_of(Dtype::BF16, tensors)
+}
+
+/// A safetensors file of tensors of one type.
+pub(crate) fn safetensors_of(dtype: Dtype, tensors: &[(String, Vec<usize>, Vec<u8>)]) -> Vec<u8> {
     let views = tensors.iter().map(|(name, shape, data)| {
-        let view = TensorView::new(Dtype::BF16, shape.clone(), data).unwrap();
+        let view = TensorView::new(dtype, shape.clone(), data).unwrap();
         (name.as_str(), view)
     });
     safetensors::serialize(views, None).unwrap()

@@ -127,11 +127,12 @@ impl Weights {
         match &self.model {
             Model::SafeTensors(files) => {
                 progress.status("converting model");
+                let target = self.quantize.as_ref().map(|(target, _)| *target);
                 made = Some(convert(store, |path| {
                     let on = &mut |done, total| {
                         progress.amount("converting model", NO_DIGEST, done, total)
                     };
-                    llmsrv_convert::convert_model(files, path, on)
+                    llmsrv_convert::convert_model(files, path, target, on)
                 })?);
             }
             Model::Gguf(parts) => {
