@@ -24,11 +24,8 @@ struct Kept {
 }
 
 impl KeptResponses {
-    /// Keeps the items that an id stands for, and forgets the oldest where there is no room.
-    pub(super) fn keep(&self, id: &str, items: &[Value]) {
-        let Ok(json) = serde_json::to_string(items) else {
-            return;
-        };
+    /// Keeps the list of items that an id stands for, and forgets the oldest where there is no room.
+    pub(super) fn keep(&self, id: &str, json: String) {
         if json.len() > MAX_REFERRED_BYTES {
             tracing::debug!(id, bytes = json.len(), "a response is too large to be kept");
             return;
@@ -105,9 +102,10 @@ mod tests {
         let kept = KeptResponses::default();
         let text = "x".repeat(MAX_REFERRED_BYTES / 2);
         for n in 0..12 {
-            kept.keep(&format!("msg_{n}"), &[json!({"n": n, "text": text})]);
+            let items = json!([{"n": n, "text": text}]);
+            kept.keep(&format!("msg_{n}"), items.to_string());
         }
-        kept.keep("too large", &[json!([text, text])]);
+        kept.keep("too large", json!([text, text]).to_string());
         let found = |id: &str| Resolver::new(&kept).items(id).is_ok();
         let known: Vec<bool> = (0..12).map(|n| found(&format!("msg_{n}"))).collect();
         assert_eq!(known, [[false; 5].as_slice(), &[true; 7]].concat());

@@ -100,7 +100,8 @@ pub(crate) fn response(
     let previous = request.previous_response_id.as_deref();
     let items = items(request.input, previous, kept)?;
     let store = request.store.unwrap_or(true);
-    let conversation = store.then(|| items.iter().cloned().map(Value::Object).collect());
+    // As text: the values go into the messages.
+    let conversation = store.then(|| serde_json::to_string(&items).ok()).flatten();
     input(items, &mut messages)?;
     parts::link_calls(&mut messages);
     let (mut tools, mut namespaces) = (Vec::new(), Namespaces::new());

@@ -28,8 +28,8 @@ pub(crate) struct ResponsesEncoder {
     /// What the response repeats of its request.
     echo: Value,
     namespaces: Namespaces,
-    /// The conversation so far, and where it is kept; none where it is not to be.
-    kept: Option<(Vec<Value>, Arc<KeptResponses>)>,
+    /// The list of items so far, and where it is kept; none where it is not to be.
+    kept: Option<(String, Arc<KeptResponses>)>,
     /// Number of the next event.
     sequence_number: u64,
     /// Items that are complete.
@@ -87,7 +87,7 @@ impl ResponsesEncoder {
         model: &str,
         echo: Value,
         namespaces: Namespaces,
-        kept: Option<(Vec<Value>, Arc<KeptResponses>)>,
+        kept: Option<(String, Arc<KeptResponses>)>,
     ) -> ResponsesEncoder {
         ResponsesEncoder {
             id: format!("resp_{}", id24()),
@@ -122,12 +122,17 @@ impl ResponsesEncoder {
     /// The whole response at its end, and the word for how it ended.
     fn ended(&mut self, end: &End) -> (&'static str, Value) {
         if let Some((mut conversation, kept)) = self.kept.take() {
+            // The list goes on; it has an item at least.
+            conversation.pop();
             for item in &self.output {
+                let json = item.to_string();
+                conversation.push(',');
+                conversation.push_str(&json);
                 let id = item["id"].as_str().unwrap_or_default();
-                kept.keep(id, std::slice::from_ref(item));
+                kept.keep(id, format!("[{json}]"));
             }
-            conversation.extend_from_slice(&self.output);
-            kept.keep(&self.id, &conversation);
+            conversation.push(']');
+            kept.keep(&self.id, conversation);
         }
         let cut = parts::is_cut(end);
         let status = if cut { "incomplete" } else { "completed" };
