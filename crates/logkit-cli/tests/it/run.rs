@@ -272,19 +272,18 @@ fn an_ignored_signal_stays_ignored() {
     );
 }
 
+/// Stops reading after the first bytes.
+fn read_and_close(child: &mut Child) {
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 2]).unwrap();
+}
+
 #[test]
 fn whoever_stops_reading_stops_the_command() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.command(&["run", "-q", "yes"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut bytes = [0; 2];
-    child
-        .stdout
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut bytes)
-        .unwrap();
-    drop(child.stdout.take());
+    read_and_close(&mut child);
     // As without us: `yes` ends by SIGPIPE.
     assert_eq!(child.wait().unwrap().code(), Some(141));
     assert_eq!(sandbox.entry()["extra"]["signal"], 13);
@@ -301,14 +300,7 @@ fn whoever_stops_reading_ends_the_terminal_of_the_command() {
         .unwrap();
     // Its keys may go on coming.
     let _keys = child.stdin.take();
-    let mut bytes = [0; 3];
-    child
-        .stdout
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut bytes)
-        .unwrap();
-    drop(child.stdout.take());
+    read_and_close(&mut child);
     // As one whose window is closed: `yes` ends by SIGHUP.
     assert_eq!(child.wait().unwrap().code(), Some(129));
     assert_eq!(sandbox.entry()["extra"]["signal"], 1);

@@ -1,7 +1,7 @@
 //! Values as JSON, for `extra`: bounded, because a program hands over whatever it has, and every entry
 //! within a context gets its fields.
 //!
-//! A tree whose nodes know their parents is told once: a container within itself is `{...}`, as Python
+//! A tree whose nodes know their parents is written once: a container within itself is `{...}`, as Python
 //! writes it. What is over the bounds is left out, and said in its place: a list ends with the text
 //! `... [truncated 5 values]`, and a dictionary has that text under the key `...`.
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Number, Value};
 
 use super::{Renderer, leaf::start_of, walk::items};
 
-/// Containers within containers; deeper ones are told by their repr.
+/// Containers within containers; of deeper ones the repr is kept.
 const MAX_DEPTH: usize = 16;
 /// Values of all fields together, those within containers and the containers themselves among them.
 const MAX_VALUES: usize = 10_000;

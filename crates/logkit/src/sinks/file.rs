@@ -51,8 +51,8 @@ pub(crate) struct LogFile {
     path: PathBuf,
     open: OpenFile,
     rotation: Rotation,
-    /// That a file cannot be put aside was told.
-    told: bool,
+    /// There was a warning that a file cannot be put aside.
+    has_warned: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl LogFile {
             path: path.to_owned(),
             open: OpenFile::open(path).map_err(|source| io_error(path, source))?,
             rotation,
-            told: false,
+            has_warned: false,
         })
     }
 
@@ -115,7 +115,7 @@ impl LogFile {
                 Ok(aside) => aside,
                 Err(error) => {
                     // Entries come first: the file grows.
-                    self.tell("is not put aside", &error);
+                    self.warn("is not put aside", &error);
                     return Ok(metadata);
                 }
             };
@@ -124,7 +124,7 @@ impl LogFile {
             if let Some(aside) = aside.filter(|_| self.rotation.compress)
                 && let Err(error) = compress(&aside, id)
             {
-                self.tell("is not compressed", &error);
+                self.warn("is not compressed", &error);
             }
         }
         self.open.day = today;
@@ -170,9 +170,9 @@ impl LogFile {
         Ok(Some(aside))
     }
 
-    /// Says once what went wrong with a file that is still written to.
-    fn tell(&mut self, what: &str, error: &io::Error) {
-        if !std::mem::replace(&mut self.told, true) {
+    /// Warns once of what went wrong with a file that is still written to.
+    fn warn(&mut self, what: &str, error: &io::Error) {
+        if !std::mem::replace(&mut self.has_warned, true) {
             notice(&format!("{} {what}: {error}", self.path.display()));
         }
     }
